@@ -1,0 +1,105 @@
+"""A plan: when each workload starts, with which assignment, and what that is worth."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+
+import numpy as np
+
+from solver.problem import NEVER, Int8s, Problem
+from solver.quota import Int32s, Int64s
+
+HOUR = 3_600_000
+
+
+class Reason(IntEnum):
+    """Why a workload starts when it does; values are those of the proto's Reason."""
+
+    ROOM_NOW = 1
+    WAITS_FOR_QUOTA = 2
+    WAITS_FOR_RELEASE_DATE = 3
+    LATE_ALREADY = 4
+    LATE_NO_ROOM = 5
+    RELEASED = 6
+    NOT_OURS = 7
+
+
+@dataclass(frozen=True, order=True)
+class Objective:
+    """Value of a plan by level, most important first; smaller is better. Compares like a tuple."""
+
+    late_weight: float
+    """Sum of the weights of the work that finishes after its due date."""
+    tardiness: float
+    """Sum of weight × hours late, over all late work that is not hard."""
+    start_hours: float
+    """Sum of start times in hours, best effort included: work starts as soon as it harms nobody."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Starts for the rows of a :class:`~solver.problem.Problem`.
+
+    Attributes
+    ----------
+    start
+        ``int64 [n]`` milliseconds from the problem's ``now``.
+    option
+        ``int32 [n]``, a row of the problem's ``options``.
+    not_before
+        ``int64 [n]``: earliest release as a rule, 0 when there is none.
+    engine
+        Who made it, e.g. ``greedy/edf``.
+    bound
+        No plan can have a smaller ``late_weight``.
+    """
+
+    start: Int64s
+    option: Int32s
+    not_before: Int64s
+    engine: str
+    bound: float = 0.0
+    objective: Objective = field(default=Objective(np.inf, np.inf, np.inf))
+
+    def order(self) -> Int64s:
+        """Rows by planned start; equal starts in the order of due dates, then of rows. The order of admission."""
+        return np.lexsort((self.option, self.start)).astype(np.int64)
+
+    def gap(self, problem: Problem) -> float:
+        """(late weight − bound) / sum of all weights with a due date: how far from optimal it can be at most."""
+        total = float(problem.weight[problem.due < NEVER].sum())
+        return max(0.0, self.objective.late_weight - self.bound) / total if total > 0 else 0.0
+
+
+def evaluate(problem: Problem, start: Int64s) -> Objective:
+    """Value of starting each row at ``start`` (``int64 [n]``)."""
+    late = np.maximum(0, start + problem.duration - problem.due)
+    is_late = late > 0
+    soft = is_late & ~problem.hard
+    return Objective(
+        late_weight=float(problem.weight[is_late].sum()),
+        tardiness=float((problem.weight[soft] * late[soft]).sum() / HOUR),
+        start_hours=float(start.sum() / HOUR),
+    )
+
+
+def valued(problem: Problem, plan: Plan) -> Plan:
+    """The plan with its objective filled in."""
+    return replace(plan, objective=evaluate(problem, plan.start))
+
+
+def reasons(problem: Problem, plan: Plan) -> Int8s:
+    """Why each row starts when it does, ``int8 [n]`` of :class:`Reason`."""
+    from solver.problem import State
+
+    late = plan.start + problem.duration > problem.due
+    hopeless = problem.release + problem.duration > problem.due
+    result = np.full(len(problem), Reason.WAITS_FOR_QUOTA, dtype=np.int8)
+    result[plan.start == problem.release] = Reason.WAITS_FOR_RELEASE_DATE
+    result[plan.start == 0] = Reason.ROOM_NOW
+    result[late] = Reason.LATE_NO_ROOM
+    result[late & hopeless] = Reason.LATE_ALREADY
+    result[problem.state == State.IN_FLIGHT] = Reason.RELEASED
+    result[problem.state == State.FOREIGN] = Reason.NOT_OURS
+    return result

@@ -1,0 +1,124 @@
+"""What is to be planned: the quota tree, the work, and what is in use already, as columns.
+
+All times are ``int64`` milliseconds counted from ``now``. Amounts are Kueue's own units. Nothing here is a guess: the
+problem is what :mod:`solver.decode` read from a request, checked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from solver.quota import Bools, Int32s, Int64s, QuotaTree
+
+Float64s = npt.NDArray[np.float64]
+Int8s = npt.NDArray[np.int8]
+
+NEVER = 1 << 60
+"""Stands for "no due date"; later than any instant."""
+
+MAX_TIME = 1 << 52
+"""Longest time accepted, in milliseconds."""
+
+
+class State(IntEnum):
+    """State of a workload; values are those of the proto's WorkloadState."""
+
+    PENDING = 0
+    IN_FLIGHT = 1
+    RUNNING = 2
+    FOREIGN = 3
+
+
+class Options(NamedTuple):
+    """For each distinct (ClusterQueue, shape) *pair*, the assignments it may get, in Kueue's order of preference.
+
+    Options of pair ``p`` are ``first[p] … first[p+1]``; option ``o`` takes ``amount[k]`` of ``cell[k]`` at ``node[p]``
+    for ``k`` in ``need[o] … need[o+1]``. Options that can never fit are left out; a pair without options never fits.
+    """
+
+    node: Int32s
+    first: Int32s
+    need: Int32s
+    cell: Int32s
+    amount: Int64s
+
+
+class Busy(NamedTuple):
+    """What is in use or kept free: ``amount`` of ``cell`` at ``node`` during ``[start, end)``. Parallel columns."""
+
+    node: Int32s
+    cell: Int32s
+    amount: Int64s
+    start: Int64s
+    end: Int64s
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """A row that is not planned, and why. ``kind`` is a RejectionKind of the proto."""
+
+    row: int
+    kind: int
+    field: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One planning problem.
+
+    Rows are the workloads that are to be placed (pending, in flight, foreign); running ones are in ``busy``.
+
+    Attributes
+    ----------
+    now
+        Milliseconds since the Unix epoch; all other times count from it.
+    horizon
+        How far ahead starts may be placed, in milliseconds; long enough for everything one after another at worst.
+    row
+        ``int64 [n]``: position of each row in the request's workloads.
+    state
+        ``int8 [n]``, a :class:`State`.
+    pair
+        ``int32 [n]``, a row of ``options``.
+    release, duration, due
+        ``int64 [n]``; ``release ≥ 0``, ``duration > 0``, ``due`` may be negative (past) or ``NEVER``.
+    hard
+        ``bool [n]``: worthless when late.
+    weight
+        ``float64 [n]``, ≥ 0.
+    created
+        ``int64 [n]``, usually ≤ 0.
+    priority
+        ``int32 [n]``, Kueue's.
+    previous
+        ``int64 [n]``: start in the plan in force, −1 for none.
+    """
+
+    now: int
+    horizon: int
+    tree: QuotaTree
+    options: Options
+    busy: Busy
+    ids: tuple[str, ...]
+    row: Int64s
+    state: Int8s
+    pair: Int32s
+    release: Int64s
+    duration: Int64s
+    due: Int64s
+    hard: Bools
+    weight: Float64s
+    created: Int64s
+    priority: Int32s
+    previous: Int64s
+    rejected: tuple[Rejected, ...] = field(default=())
+
+    def __len__(self) -> int:
+        """Number of rows to place."""
+        return len(self.row)
