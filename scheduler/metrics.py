@@ -1,0 +1,168 @@
+"""What the controller tells Prometheus.
+
+Names follow Prometheus' conventions: base units, ``_total`` for counters, no label whose values are unbounded. All of
+it hangs on one registry per instance, so that simulations and tests do not share numbers.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, generate_latest
+
+SOLVE_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+"""Seconds: the first plan of a small queue up to the largest budget anybody would give."""
+
+PATCH_BUCKETS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0, 10.0)
+"""Seconds: one patch on a healthy apiserver takes about ten milliseconds."""
+
+
+class Metrics:
+    """Counters and gauges of one controller.
+
+    Parameters
+    ----------
+    registry
+        Where they are registered; a registry of its own by default.
+    clock
+        Seconds on a clock that never jumps: ages are measured on it.
+    """
+
+    def __init__(self, registry: CollectorRegistry | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self.registry = registry = registry or CollectorRegistry()
+        self._clock = clock
+        self._beat = clock()
+        self._plan_at: float | None = None
+
+        self._build = Info("punctual_build", "What runs here.", registry=registry)
+        self._plans = Counter("punctual_plans", "Plans received, by engine.", ["engine"], registry=registry)
+        self._failures = Counter(
+            "punctual_plan_failures",
+            "Plans that did not come or were refused, by reason.",
+            ["reason"],
+            registry=registry,
+        )
+        self._solve = Histogram(
+            "punctual_plan_duration_seconds",
+            "From asking for a plan to having it.",
+            buckets=SOLVE_BUCKETS,
+            registry=registry,
+        )
+        Gauge(
+            "punctual_plan_age_seconds",
+            "Age of the plan in force; NaN before the first one.",
+            registry=registry,
+        ).set_function(self._plan_age)
+        self._planner_up = Gauge(
+            "punctual_planner_up", "1 when the last call to the planner worked.", registry=registry
+        )
+        self._releases = Counter(
+            "punctual_releases", "Attempts to release, by outcome.", ["outcome"], registry=registry
+        )
+        self._release = Histogram(
+            "punctual_release_duration_seconds",
+            "One release: the patch and its answer.",
+            buckets=PATCH_BUCKETS,
+            registry=registry,
+        )
+        queue = ["cluster_queue"]
+        self._queues = {
+            "gated": Gauge(
+                "punctual_gated_workloads",
+                "Workloads behind our gate. Kueue counts them neither as pending nor for autoscalers.",
+                queue,
+                registry=registry,
+            ),
+            "in_flight": Gauge("punctual_in_flight_workloads", "Released, not admitted yet.", queue, registry=registry),
+            "running": Gauge("punctual_running_workloads", "Workloads that hold quota.", queue, registry=registry),
+            "late": Gauge(
+                "punctual_late_forecast_workloads",
+                "Workloads that the plan in force expects to finish after their deadline.",
+                queue,
+                registry=registry,
+            ),
+        }
+        self._named: dict[str, set[str]] = {state: set() for state in self._queues}
+        self._errors = Counter("punctual_errors", "Errors, by where they happened.", ["where"], registry=registry)
+        self._synced = Gauge(
+            "punctual_watch_synced", "1 while the objects of a kind are followed.", ["kind"], registry=registry
+        )
+        self._dropped = Counter(
+            "punctual_notices_dropped",
+            "Events and annotations that were not written: too many at once, or refused.",
+            registry=registry,
+        )
+        self._leader = Gauge("punctual_leader", "1 while this replica may release.", registry=registry)
+        Gauge(
+            "punctual_heartbeat_age_seconds", "Since the control loop last came round.", registry=registry
+        ).set_function(self.heartbeat_age)
+
+    def build(self, **facts: str) -> None:
+        """Tell once what runs here (version, identity)."""
+        self._build.info(facts)
+
+    def planned(self, engine: str, seconds: float) -> None:
+        """A plan came ``seconds`` after it was asked for and is in force now."""
+        self._plans.labels(engine).inc()
+        self._solve.observe(seconds)
+        self._plan_at = self._clock()
+        self._planner_up.set(1)
+
+    def plan_failed(self, reason: str) -> None:
+        """No plan came, or a bad one. ``reason`` is a short word out of few, e.g. a gRPC status code's name."""
+        self._failures.labels(reason).inc()
+        self._planner_up.set(0)
+
+    def released(self, outcome: str, seconds: float) -> None:
+        """One attempt to release ended. ``outcome`` is a value of :class:`scheduler.cluster.Release`."""
+        self._releases.labels(outcome.replace(" ", "_")).inc()
+        self._release.observe(seconds)
+
+    def queues(
+        self,
+        *,
+        gated: Mapping[str, int],
+        in_flight: Mapping[str, int],
+        running: Mapping[str, int],
+        late: Mapping[str, int],
+    ) -> None:
+        """How many workloads each ClusterQueue has in each state; a queue that is not named any more is forgotten."""
+        for state, counts in (("gated", gated), ("in_flight", in_flight), ("running", running), ("late", late)):
+            gauge, named = self._queues[state], self._named[state]
+            for queue in named - counts.keys():
+                gauge.remove(queue)
+            for queue, count in counts.items():
+                gauge.labels(queue).set(count)
+            self._named[state] = set(counts)
+
+    def error(self, where: str) -> None:
+        """Something went wrong that the log has the details of. ``where`` is a short word out of few."""
+        self._errors.labels(where).inc()
+
+    def watching(self, kind: str, synced: bool) -> None:
+        """Whether the objects of a kind are followed at the moment."""
+        self._synced.labels(kind).set(synced)
+
+    def notice_dropped(self) -> None:
+        """An Event or annotation was given up."""
+        self._dropped.inc()
+
+    def leading(self, leader: bool) -> None:
+        """Whether this replica may release."""
+        self._leader.set(leader)
+
+    def beat(self) -> None:
+        """The control loop came round: it is alive."""
+        self._beat = self._clock()
+
+    def heartbeat_age(self) -> float:
+        """Seconds since the last :meth:`beat`."""
+        return self._clock() - self._beat
+
+    def text(self) -> str:
+        """All of it in Prometheus' text format."""
+        return generate_latest(self.registry).decode()
+
+    def _plan_age(self) -> float:
+        return float("nan") if self._plan_at is None else self._clock() - self._plan_at
