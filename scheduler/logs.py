@@ -10,14 +10,14 @@ import json
 import logging
 import sys
 from datetime import UTC, datetime
-from enum import Enum
+from enum import StrEnum
 from typing import IO, Any
 
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 """What every log record has; anything else came from ``extra``."""
 
 
-class LogFormat(str, Enum):
+class LogFormat(StrEnum):
     """How log lines look."""
 
     JSON = "json"
@@ -57,7 +57,7 @@ class TextFormatter(logging.Formatter):
 
 
 def configure(style: LogFormat, level: int = logging.INFO, stream: IO[str] | None = None) -> None:
-    """Send all log lines to ``stream`` (standard error by default) in a format; call once, at the start of a command."""
+    """Send all log lines to ``stream`` (standard error by default); call once, at the start of a command."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonFormatter() if style is LogFormat.JSON else TextFormatter())
     logging.basicConfig(handlers=[handler], level=level, force=True)

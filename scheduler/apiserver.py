@@ -1,0 +1,311 @@
+"""A kube-apiserver in raw JSON.
+
+The ``kubernetes`` package finds the configuration, authenticates and holds the connections. Its models are left out:
+making one of each of 100,000 objects costs more than everything else we do with them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import urllib3
+from urllib3.exceptions import HTTPError, ProtocolError
+
+CONNECT_SECONDS = 3.0
+READ_SECONDS = 10.0
+
+JSON_PATCH = "application/json-patch+json"
+MERGE_PATCH = "application/merge-patch+json"
+
+
+@dataclass(frozen=True)
+class Resource:
+    """Where the apiserver keeps the objects of a kind.
+
+    Attributes
+    ----------
+    kind
+        As in the objects: ``Job``.
+    version
+        Group and version, as in ``apiVersion``: ``batch/v1``.
+    plural
+        As in paths: ``jobs``.
+    selector
+        Label selector of the objects that matter to us; empty for all.
+    """
+
+    kind: str
+    version: str
+    plural: str
+    namespaced: bool = True
+    selector: str = ""
+
+    def path(self, namespace: str = "", name: str = "") -> str:
+        """Path of one object, of a namespace's, or (without arguments) of all."""
+        parts = ["/apis" if "/" in self.version else "/api", self.version]
+        if self.namespaced and namespace:
+            parts += ["namespaces", quote(namespace, safe="")]
+        parts.append(self.plural)
+        if name:
+            parts.append(quote(name, safe=""))
+        return "/".join(parts)
+
+
+_KUEUE = "kueue.x-k8s.io/v1beta2"
+
+RESOURCES: Mapping[str, Resource] = {
+    resource.kind: resource
+    for resource in (
+        Resource("Namespace", "v1", "namespaces", namespaced=False),
+        # Kueue's webhook writes the label at creation, also for a LocalQueue that is the namespace's default.
+        Resource("Job", "batch/v1", "jobs", selector="kueue.x-k8s.io/queue-name"),
+        Resource("Workload", _KUEUE, "workloads"),
+        Resource("LocalQueue", _KUEUE, "localqueues"),
+        Resource("ClusterQueue", _KUEUE, "clusterqueues", namespaced=False),
+        Resource("Cohort", _KUEUE, "cohorts", namespaced=False),
+        Resource("ResourceFlavor", _KUEUE, "resourceflavors", namespaced=False),
+        Resource("WorkloadPriorityClass", _KUEUE, "workloadpriorityclasses", namespaced=False),
+    )
+}
+"""Every kind we read or write. Another kind of root object is one more line."""
+
+
+class ApiError(Exception):
+    """The apiserver said no, or nothing.
+
+    Attributes
+    ----------
+    status
+        HTTP status; 0 when there was no answer.
+    message
+        The apiserver's own words, or what broke the connection.
+    """
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(f"{message} (HTTP {status})" if status else message)
+        self.status = status
+        self.message = message
+
+
+class _Dropped(ApiError):
+    """The connection closed under our request, as one that stood idle may. Worth one more attempt: everything we send
+    may be sent twice, since patches test what they replace and what we create has a name.
+    """
+
+
+class NoCluster(Exception):
+    """No usable cluster configuration; the message says what was tried and what to do."""
+
+
+class ApiServer:
+    """One apiserver and the connections to it. Safe to use from several threads.
+
+    Parameters
+    ----------
+    client
+        A ``kubernetes.client.ApiClient``, configured by the ``kubernetes`` package; see :func:`connect`.
+    namespace
+        Namespace of the kubeconfig's context.
+    """
+
+    def __init__(self, client: Any, namespace: str = "default") -> None:
+        self._client = client
+        self.namespace = namespace
+
+    @property
+    def url(self) -> str:
+        """Where it is."""
+        return str(self._client.configuration.host)
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str | int] | None = None,
+        body: Any = None,
+        content_type: str = "application/json",
+    ) -> dict[str, Any]:
+        """One call, answered as a JSON object.
+
+        Raises
+        ------
+        ApiError
+            Any status but 2xx, or no answer in time.
+        """
+        call = (method, path, query, body, content_type, READ_SECONDS)
+        try:
+            response = self._send(*call)
+        except _Dropped:
+            response = self._send(*call)
+        data = _body(response)
+        if not 200 <= response.status < 300:
+            raise _refusal(response.status, data)
+        return _json_object(data)
+
+    def watch(self, path: str, query: Mapping[str, str | int], seconds: float) -> Watch:
+        """A stream of watch events that the apiserver ends after about ``seconds``.
+
+        Raises
+        ------
+        ApiError
+            When it does not start; :class:`Watch` raises it when it breaks off.
+        """
+        query = {**query, "watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": int(seconds)}
+        response = self._send("GET", path, query, None, "", seconds + READ_SECONDS)
+        if response.status != 200:
+            raise _refusal(response.status, _body(response))
+        return Watch(response)
+
+    def close(self) -> None:
+        """Close all idle connections."""
+        self._client.close()
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str | int] | None,
+        body: Any,
+        content_type: str,
+        read_seconds: float,
+    ) -> urllib3.BaseHTTPResponse:
+        """The answer, whatever its status, its body unread."""
+        from kubernetes.client.exceptions import ApiException
+
+        headers = {"Accept": "application/json", "User-Agent": "punctual"}
+        if body is not None:
+            headers["Content-Type"] = content_type
+        url = self.url + path + (f"?{urlencode(query)}" if query else "")
+        try:
+            self._client.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
+            answer = self._client.call_api(method, url, headers, body, _request_timeout=(CONNECT_SECONDS, read_seconds))
+        except ProtocolError as error:
+            raise _Dropped(0, f"no answer from {self.url}: {error}") from error
+        except (HTTPError, ApiException, _config().ConfigException, OSError) as error:
+            raise ApiError(0, f"no answer from {self.url}: {error}") from error
+        response: urllib3.BaseHTTPResponse = answer.response
+        return response
+
+
+class Watch:
+    """Watch events as they come, decoded. Iterate in one thread; :meth:`close` from any."""
+
+    def __init__(self, response: urllib3.BaseHTTPResponse) -> None:
+        self._response = response
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Events until the apiserver ends the stream.
+
+        Raises
+        ------
+        ApiError
+            The connection broke, or something that is no JSON came.
+        """
+        try:
+            for line in self._response:
+                if line.strip():
+                    yield _json_object(line)
+        except (HTTPError, OSError) as error:
+            raise ApiError(0, f"the watch broke off: {error}") from error
+        finally:
+            self._response.close()
+
+    def close(self) -> None:
+        """End the iteration, wherever it waits."""
+        with suppress(ValueError, RuntimeError, OSError):  # it has ended by itself
+            self._response.shutdown()
+
+
+def connect(kubeconfig: Path | None = None, context: str | None = None, connections: int = 32) -> ApiServer:
+    """The cluster that ``kubectl`` would talk to, or, in a pod, the pod's own.
+
+    A kubeconfig or context that is named wins; then ``$KUBECONFIG``; then the pod's service account; then
+    ``~/.kube/config``.
+
+    Parameters
+    ----------
+    connections
+        How many connections are kept for reuse: one for each watch and each parallel call.
+
+    Raises
+    ------
+    NoCluster
+        Nothing is configured, or it cannot be read.
+    """
+    from kubernetes import client
+    from kubernetes.utils.keepalive import tcp_keepalive_socket_options
+
+    config = _config()
+    settings = client.Configuration()
+    # A watch only listens, so it would not notice that the other side is gone: probe after 10 quiet seconds.
+    settings.socket_options = tcp_keepalive_socket_options(idle=10, interval=5, count=3)
+    settings.connection_pool_maxsize = connections
+    settings.retries = False  # each caller knows better when to try again
+    in_pod = kubeconfig is None and context is None and "KUBECONFIG" not in os.environ
+    namespace = "default"
+    try:
+        if in_pod and "KUBERNETES_SERVICE_HOST" in os.environ:
+            config.load_incluster_config(client_configuration=settings)
+            namespace = _pod_namespace() or namespace
+        else:
+            file = None if kubeconfig is None else str(kubeconfig)
+            config.load_kube_config(config_file=file, context=context, client_configuration=settings)
+            namespace = _context_namespace(file, context) or namespace
+    except (config.ConfigException, OSError, ValueError, TypeError) as error:
+        tried = str(kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config")
+        raise NoCluster(f"no cluster to talk to: {error} (read {tried}); name one with --kubeconfig FILE") from error
+    return ApiServer(client.ApiClient(settings), namespace)
+
+
+def _config() -> Any:
+    """``kubernetes.config``, which has no types."""
+    from kubernetes import config
+
+    return config
+
+
+def _pod_namespace() -> str:
+    try:
+        return Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _context_namespace(file: str | None, context: str | None) -> str:
+    contexts, active = _config().list_kube_config_contexts(config_file=file)
+    chosen = next((entry for entry in contexts if entry["name"] == context), active)
+    return str(chosen["context"].get("namespace", ""))
+
+
+def _body(response: urllib3.BaseHTTPResponse) -> bytes:
+    try:
+        return response.data
+    except (HTTPError, OSError) as error:
+        raise ApiError(0, f"the answer broke off: {error}") from error
+
+
+def _json_object(data: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(data)
+    except ValueError as error:
+        raise ApiError(0, f"not JSON: {data[:200]!r}") from error
+    if not isinstance(value, dict):
+        raise ApiError(0, f"not a JSON object: {data[:200]!r}")
+    return value
+
+
+def _refusal(status: int, data: bytes) -> ApiError:
+    """What the apiserver (or a proxy before it) said, as short as it can be told."""
+    try:
+        message = json.loads(data)["message"]
+    except (ValueError, KeyError, TypeError):
+        message = data[:200].decode(errors="replace").strip() or "no message"
+    return ApiError(status, str(message))
