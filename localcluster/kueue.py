@@ -1,0 +1,142 @@
+"""Kueue's own objects in the apiserver (CRDs, RBAC, webhooks), and a proof that its controllers work.
+
+``manifests`` is the folder that :func:`localcluster.build.kueue_manifests` names.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from localcluster.components import Layout
+from localcluster.rest import ApiError, Rest
+
+NAMESPACE = "kueue-system"
+API = "/apis/kueue.x-k8s.io/v1beta2"
+PROBE = "localcluster-probe"
+
+_RBAC = "/apis/rbac.authorization.k8s.io/v1"
+_CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+_WEBHOOKS = "/apis/admissionregistration.k8s.io/v1"
+_ACCOUNT = {"kind": "ServiceAccount", "namespace": NAMESPACE, "name": "kueue-controller-manager"}
+
+_KINDS_WITH_WEBHOOKS = ("job", "workload", "clusterqueue", "cohort", "resourceflavor")
+"""Kueue's webhooks for anything else fail every request of kinds that nobody enabled or installed here."""
+
+
+def apply_rbac(api: Rest, manifests: Path) -> None:
+    """Namespace and the roles that Kueue ships for its controller, bound to its ServiceAccount's name."""
+    api("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+    rbac = manifests / "rbac"
+    for file in ("role", "metrics_auth_role"):
+        role = yaml.safe_load((rbac / f"{file}.yaml").read_text())
+        api("POST", f"{_RBAC}/clusterroles", role)
+        api("POST", f"{_RBAC}/clusterrolebindings", _binding("ClusterRole", role["metadata"]["name"]))
+    # MultiKueue (on by default) watches Secrets. Without this role Kueue seems healthy for two minutes, then exits.
+    role = yaml.safe_load((rbac / "manager_secrets_role.yaml").read_text())
+    role["metadata"]["namespace"] = NAMESPACE
+    api("POST", f"{_RBAC}/namespaces/{NAMESPACE}/roles", role)
+    api("POST", f"{_RBAC}/namespaces/{NAMESPACE}/rolebindings", _binding("Role", role["metadata"]["name"]))
+
+
+def apply_crds(api: Rest, manifests: Path) -> set[str]:
+    """Kueue's CRDs; the plural names of their resources. They are served some seconds later: see :func:`served`."""
+    resources = set()
+    for file in sorted((manifests / "crd" / "bases").glob("*.yaml")):
+        # As text: parsing Workload's 19,000 lines of YAML here would take longer than all the rest.
+        crd = api("POST", _CRDS, file.read_text().removeprefix("---\n"), content_type="application/yaml")
+        resources.add(crd["spec"]["names"]["plural"])
+    return resources
+
+
+def served(api: Rest, resources: set[str]) -> bool:
+    """Whether all of these resources of Kueue's are served."""
+    return resources <= {resource["name"] for resource in api("GET", API)["resources"]}
+
+
+def apply_webhooks(api: Rest, manifests: Path, layout: Layout) -> None:
+    """Kueue's webhook configurations, calling 127.0.0.1 instead of a Service."""
+    text = (manifests / "webhook" / "manifests.yaml").read_text()
+    authority = base64.b64encode((layout.pki / "ca.crt").read_bytes()).decode()
+    for configuration in yaml.safe_load_all(text):
+        configuration["metadata"]["name"] = f"kueue-{configuration['metadata']['name']}"
+        configuration["webhooks"] = [
+            _on_this_machine(webhook, layout.ports["kueue-webhook"], authority)
+            for webhook in configuration["webhooks"]
+            if webhook["name"].removesuffix(".kb.io")[1:] in _KINDS_WITH_WEBHOOKS
+        ]
+        api("POST", f"{_WEBHOOKS}/{configuration['kind'].lower()}s", configuration)
+
+
+def webhook_answers(api: Rest) -> bool:
+    """Whether a request goes through Kueue's webhook (a dry run; nothing is created)."""
+    flavor = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": PROBE}}
+    try:
+        api("POST", f"{API}/resourceflavors?dryRun=All", flavor)
+    except ApiError as error:
+        return error.status == 409
+    return True
+
+
+@contextmanager
+def probe(api: Rest) -> Iterator[None]:
+    """A queue and a gated Job in a namespace of their own; on leaving they go. See :func:`functional`."""
+    named = {"metadata": {"name": PROBE}}
+    quota = {"name": "cpu", "nominalQuota": 1}
+    group = {"coveredResources": ["cpu"], "flavors": [{"name": PROBE, "resources": [quota]}]}
+    job = {
+        "metadata": {
+            "name": PROBE,
+            "labels": {"kueue.x-k8s.io/queue-name": PROBE},
+            "annotations": {"kueue.x-k8s.io/admission-gated-by": "localcluster/probe"},
+        },
+        "spec": {"suspend": True, "template": {"spec": {"restartPolicy": "Never", "containers": [_CONTAINER]}}},
+    }
+    objects: dict[str, dict[str, Any]] = {
+        "/api/v1/namespaces": named,
+        f"{API}/resourceflavors": _kueue("ResourceFlavor", named),
+        f"{API}/clusterqueues": _kueue("ClusterQueue", named, namespaceSelector={}, resourceGroups=[group]),
+        f"{API}/namespaces/{PROBE}/localqueues": _kueue("LocalQueue", named, clusterQueue=PROBE),
+        f"/apis/batch/v1/namespaces/{PROBE}/jobs": job,
+    }
+    for path, body in objects.items():
+        api("POST", path, body)
+    yield
+    for path in reversed(objects):
+        api("DELETE", f"{path}/{PROBE}?propagationPolicy=Background")
+
+
+def functional(api: Rest, reason: str) -> bool:
+    """Whether Kueue's controllers work: its readiness only says that its webhook listens, a second or two earlier.
+
+    Parameters
+    ----------
+    reason
+        Reason of the condition QuotaReserved that the probe's Workload is to have: AdmissionGated with the feature
+        gate AdmissionGatedBy; without it Kueue admits the probe (QuotaReserved).
+    """
+    workloads = api("GET", f"{API}/namespaces/{PROBE}/workloads")["items"]
+    conditions = [c for workload in workloads for c in workload.get("status", {}).get("conditions", [])]
+    return any(c["type"] == "QuotaReserved" and c["reason"] == reason for c in conditions)
+
+
+_CONTAINER = {"name": "main", "image": "none", "resources": {"requests": {"cpu": "1"}}}
+
+
+def _kueue(kind: str, named: dict[str, Any], **spec: Any) -> dict[str, Any]:
+    return {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, **named, "spec": spec}
+
+
+def _binding(kind: str, role: str) -> dict[str, Any]:
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role}
+    return {"metadata": {"name": f"kueue-{role}"}, "roleRef": reference, "subjects": [_ACCOUNT]}
+
+
+def _on_this_machine(webhook: dict[str, Any], port: int, authority: str) -> dict[str, Any]:
+    path = webhook["clientConfig"]["service"]["path"]
+    return {**webhook, "clientConfig": {"url": f"https://127.0.0.1:{port}{path}", "caBundle": authority}}
