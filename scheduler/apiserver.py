@@ -21,6 +21,9 @@ from urllib3.exceptions import HTTPError, ProtocolError
 CONNECT_SECONDS = 3.0
 READ_SECONDS = 10.0
 
+BUSY = (0, 429, 500, 502, 503, 504)
+"""Statuses after which the same call may work later; 0: no answer. Kueue's webhooks being away is a 500."""
+
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
 

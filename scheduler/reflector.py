@@ -27,8 +27,6 @@ WATCH_SECONDS = 300.0
 
 GONE = 410
 NOT_FOUND = 404
-BUSY = (0, 429, 500, 502, 503)
-"""Statuses after which a watch may go on from where it was (0: no answer)."""
 
 
 class Backoff:
@@ -159,7 +157,7 @@ class Reflector:
         if error.status == GONE:
             self._version = ""  # too old to go on from; that is no fault
             return
-        if error.status not in BUSY:
+        if error.status not in (0, 429, 503):
             self._version = ""  # perhaps it does not know this version (restored from a backup): list again
         problem = f"cannot follow {self.resource.plural}: {error}"
         if error.status == NOT_FOUND:

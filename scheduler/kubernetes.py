@@ -1,0 +1,110 @@
+"""The real cluster: what the control loop sees of it, and the few things it does to it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from scheduler.apiserver import RESOURCES, ApiServer
+from scheduler.cluster import KINDS, Object, Reference, ReleaseResult
+from scheduler.metrics import Metrics
+from scheduler.notices import Notices
+from scheduler.reflector import Reflector
+from scheduler.ungate import ungate
+
+PARALLEL = 8
+"""Releases under way at once. On one apiserver more than this brought nothing."""
+
+CONNECTIONS = len(KINDS) + PARALLEL + 4
+"""Connections in use at most: a watch a kind, the releases, notices, the lease, a read or two."""
+
+
+class KubernetesCluster:
+    """Implements :class:`scheduler.cluster.Cluster` on an apiserver.
+
+    Parameters
+    ----------
+    api
+        Keeps at least :data:`CONNECTIONS` connections.
+    may_act
+        Asked right before each release.
+    """
+
+    def __init__(
+        self, api: ApiServer, *, may_act: Callable[[], bool] = lambda: True, metrics: Metrics | None = None
+    ) -> None:
+        self._api = api
+        self._may_act = may_act
+        self._metrics = metrics or Metrics()
+        self._changed = threading.Event()
+        self._reflectors = {kind: Reflector(api, RESOURCES[kind], self._changed.set) for kind in KINDS}
+        self._notices = Notices(api, dropped=self._metrics.notice_dropped)
+        self._pool = ThreadPoolExecutor(PARALLEL, thread_name_prefix="release")
+
+    def start(self) -> None:
+        """Begin to follow the cluster."""
+        for reflector in self._reflectors.values():
+            reflector.start()
+        self._notices.start()
+
+    def stop(self) -> None:
+        """Let what is under way end, write the notices that wait (for two seconds at most), and end all threads."""
+        self._pool.shutdown()
+        self._notices.stop()
+        for reflector in self._reflectors.values():
+            reflector.stop()
+
+    def wait_synced(self, seconds: float) -> bool:
+        """Wait until all objects of all kinds have been seen once. False when the time is over before."""
+        end = time.monotonic() + seconds
+        return all(reflector.wait_synced(end - time.monotonic()) for reflector in self._reflectors.values())
+
+    def problems(self) -> Mapping[str, str]:
+        """Kinds whose objects cannot be followed at the moment, and why."""
+        problems = {kind: reflector.problem for kind, reflector in self._reflectors.items() if reflector.problem}
+        for kind in KINDS:
+            self._metrics.watching(kind, kind not in problems)
+        return problems
+
+    def now(self) -> int:
+        """Milliseconds since the Unix epoch."""
+        return time.time_ns() // 1_000_000
+
+    def wait(self, seconds: float) -> bool:
+        """Block until an object changed since the last call, or ``seconds`` passed."""
+        changed = self._changed.wait(seconds)
+        # Before the caller looks, not after: what changes while it looks must wake it again.
+        self._changed.clear()
+        return changed
+
+    def wake(self) -> None:
+        """Let :meth:`wait` return now."""
+        self._changed.set()
+
+    def objects(self, kind: str) -> Mapping[str, Object]:
+        """All objects of a kind by ``namespace/name``, or ``name``; does not change any more."""
+        return self._reflectors[kind].store.snapshot()
+
+    def release(self, target: Reference) -> ReleaseResult:
+        """Take our gate off a root object. Safe to call from several threads."""
+        return ungate(self._api, target, self._seen(target), self._may_act)
+
+    def release_all(self, targets: Sequence[Reference]) -> Sequence[ReleaseResult]:
+        """Release in this order, several at once."""
+        return list(self._pool.map(self.release, targets))
+
+    def event(self, target: Reference, kind: str, reason: str, message: str) -> None:
+        """Tell an object's owner something, soon."""
+        self._notices.event(target, kind, reason, message)
+
+    def annotate(self, target: Reference, annotations: Mapping[str, str | None]) -> None:
+        """Set annotations on an object, soon."""
+        self._notices.annotate(target, annotations)
+
+    def _seen(self, target: Reference) -> Object | None:
+        reflector = self._reflectors.get(target.kind)
+        known = reflector and reflector.store.get(f"{target.namespace}/{target.name}")
+        # Of another uid, ours may be newer than what we know: the apiserver decides.
+        return known if known and known["metadata"]["uid"] == target.uid else None
