@@ -135,15 +135,16 @@ class ApiServer:
         query: Mapping[str, str | int] | None = None,
         body: Any = None,
         content_type: str = "application/json",
+        seconds: float = READ_SECONDS,
     ) -> dict[str, Any]:
-        """One call, answered as a JSON object.
+        """One call, answered as a JSON object within ``seconds``.
 
         Raises
         ------
         ApiError
             Any status but 2xx, or no answer in time.
         """
-        call = (method, path, query, body, content_type, READ_SECONDS)
+        call = (method, path, query, body, content_type, seconds)
         try:
             response = self._send(*call)
         except _Dropped:

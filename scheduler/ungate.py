@@ -1,7 +1,7 @@
 """Taking our gate off an object: compare and remove, so that nobody else's gate is lost and no namesake is touched.
 
-A release is final (Kueue lets no gate be put on again), and it goes to the *root* object. With the gate off the Workload
-of a Job alone, Kueue would reserve quota for a Job that can never start.
+A release is final (Kueue lets no gate be put on again), and it goes to the *root* object. With the gate off a Job's
+Workload alone, Kueue would reserve quota for a Job that can never start.
 """
 
 from __future__ import annotations
