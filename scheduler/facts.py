@@ -1,0 +1,369 @@
+"""What we need of each Kubernetes object, read once per version of it.
+
+A broken object must not spoil the others: it yields an :class:`Unreadable` in place of its facts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Generic, TypeVar
+
+from scheduler.annotations import parse_instant
+from scheduler.cluster import GATES_ANNOTATION, PREFIX, Object, Reference
+from scheduler.podset import Expression, PodSet, read_pod_set
+from scheduler.quantity import amount
+from scheduler.settings import SECOND
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """An object that could not be read, and why."""
+
+    target: Reference
+    message: str
+
+
+class Reader(Generic[T]):
+    """Reads objects of one kind, each version only once."""
+
+    def __init__(self, kind: str, read: Callable[[Object], T]) -> None:
+        self._kind = kind
+        self._read = read
+        self._known: dict[str, tuple[tuple[Any, Any], T | Unreadable]] = {}
+
+    def read(self, objects: Mapping[str, Object]) -> dict[str, T | Unreadable]:
+        """Facts of all objects, by their key."""
+        known, self._known = self._known, {}
+        for key, item in objects.items():
+            version = self._version(item)
+            before = known.get(key)
+            if before is not None and before[0] == version and version[1] is not None:
+                self._known[key] = before
+            else:
+                self._known[key] = version, self._fresh(key, item)
+        return {key: facts for key, (_, facts) in self._known.items()}
+
+    def _version(self, item: Object) -> tuple[Any, Any]:
+        metadata = item.get("metadata") if isinstance(item, Mapping) else None
+        return (metadata.get("uid"), metadata.get("resourceVersion")) if isinstance(metadata, Mapping) else (None, None)
+
+    def _fresh(self, key: str, item: Object) -> T | Unreadable:
+        try:
+            return self._read(item)
+        except Exception as error:  # whatever somebody wrote into it, the others go on
+            namespace, _, name = key.rpartition("/")
+            target = Reference(self._kind, namespace, name, str(self._version(item)[0] or ""))
+            what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+            return Unreadable(target, f"{target} cannot be read: {what}")
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Who a Workload belongs to."""
+
+    kind: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """Quota that Kueue has granted."""
+
+    cluster_queue: str
+    usage: tuple[tuple[str, str, int], ...]
+    """Flavor, resource and amount in Kueue's unit, less what its finished pods gave back."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadFacts:
+    """A Workload. Instants are milliseconds since the Unix epoch."""
+
+    reference: Reference
+    owner: Owner | None
+    queue: str
+    created: int
+    annotations: tuple[tuple[str, str], ...]
+    """Ours only."""
+    gates: tuple[str, ...]
+    active: bool
+    finished: bool
+    deleting: bool
+    admission: Admission | None
+    """Held quota: reserved and not finished."""
+    admitted: int | None
+    pod_sets: tuple[PodSet, ...]
+    priority: int
+    max_execution: int | None
+    """Milliseconds after which Kueue evicts it, less what it has run before."""
+    requeue_at: int | None
+    """Kueue leaves it alone until then (a back-off after an eviction)."""
+    inadmissible: bool
+    """Kueue says that its queue is missing or inactive."""
+    message: str
+    """Kueue's own words on why it has no quota."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobFacts:
+    """A Job."""
+
+    reference: Reference
+    created: int
+    annotations: tuple[tuple[str, str], ...]
+    gates: tuple[str, ...]
+    deleting: bool
+    active_deadline: int | None
+    """Milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceQuota:
+    """Quota of one resource of a flavor; None where a limit is unset."""
+
+    resource: str
+    nominal: int
+    borrowing_limit: int | None
+    lending_limit: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A resource group: the flavors in Kueue's order, each with its quotas."""
+
+    covered: tuple[str, ...]
+    flavors: tuple[tuple[str, tuple[ResourceQuota, ...]], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterQueueFacts:
+    """A ClusterQueue."""
+
+    cohort: str
+    groups: tuple[Group, ...]
+    strict_fifo: bool
+    try_next_flavor: bool
+    stopped: str
+    """Why it admits nothing, or empty."""
+    selector: tuple[Expression, ...] | None
+    """Namespaces that may use it; None: none."""
+
+
+@dataclass(frozen=True, slots=True)
+class CohortFacts:
+    """A Cohort."""
+
+    parent: str
+    groups: tuple[Group, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LocalQueueFacts:
+    """A LocalQueue."""
+
+    cluster_queue: str
+    stopped: str
+    """Why it admits nothing, or empty."""
+
+
+def gates_of(metadata: Mapping[str, Any]) -> tuple[str, ...]:
+    """The admission gates that an object's annotation names."""
+    text = (metadata.get("annotations") or {}).get(GATES_ANNOTATION) or ""
+    return tuple(gate for part in text.split(",") if (gate := part.strip()))
+
+
+def read_workload(item: Object) -> WorkloadFacts:
+    """Read a Workload."""
+    metadata, spec, status = item["metadata"], item["spec"], item.get("status") or {}
+    conditions = _conditions(status)
+    finished, reserved = _status(conditions, "Finished") == "True", _status(conditions, "QuotaReserved") == "True"
+    reclaimable = {str(pods["name"]): int(pods["count"]) for pods in status.get("reclaimablePods") or ()}
+    limit = spec.get("maximumExecutionTimeSeconds")
+    past = status.get("accumulatedPastExecutionTimeSeconds") or 0
+    requeue_at = (status.get("requeueState") or {}).get("requeueAt")
+    waiting = conditions.get("QuotaReserved") or {}
+    return WorkloadFacts(
+        reference=_reference("Workload", metadata),
+        owner=_owner(metadata),
+        queue=str(spec.get("queueName") or ""),
+        created=instant(metadata["creationTimestamp"]),
+        annotations=_ours(metadata),
+        gates=gates_of(metadata),
+        active=spec.get("active") is not False,
+        finished=finished,
+        deleting=bool(metadata.get("deletionTimestamp")),
+        admission=_admission(spec, status["admission"], reclaimable) if reserved and not finished else None,
+        admitted=_since(conditions, "Admitted"),
+        pod_sets=tuple(
+            read_pod_set(pod_set, reclaimable.get(str(pod_set.get("name")), 0)) for pod_set in spec["podSets"]
+        ),
+        priority=int(spec.get("priority") or 0),
+        max_execution=None if limit is None else max(1, int(limit) - int(past)) * SECOND,
+        requeue_at=instant(requeue_at) if requeue_at else None,
+        inadmissible=waiting.get("reason") == "Inadmissible",
+        message="" if reserved else str(waiting.get("message") or ""),
+    )
+
+
+def read_job(item: Object) -> JobFacts:
+    """Read a Job."""
+    metadata = item["metadata"]
+    active_deadline = (item.get("spec") or {}).get("activeDeadlineSeconds")
+    return JobFacts(
+        reference=_reference("Job", metadata),
+        created=instant(metadata["creationTimestamp"]),
+        annotations=_ours(metadata),
+        gates=gates_of(metadata),
+        deleting=bool(metadata.get("deletionTimestamp")),
+        active_deadline=None if active_deadline is None else int(active_deadline) * SECOND,
+    )
+
+
+def read_cluster_queue(item: Object) -> ClusterQueueFacts:
+    """Read a ClusterQueue."""
+    metadata, spec = item["metadata"], item.get("spec") or {}
+    name = metadata["name"]
+    fungibility = spec.get("flavorFungibility") or {}
+    return ClusterQueueFacts(
+        cohort=str(spec.get("cohortName") or ""),
+        groups=_groups(spec),
+        strict_fifo=spec.get("queueingStrategy") == "StrictFIFO",
+        try_next_flavor=fungibility.get("whenCanBorrow") == "TryNextFlavor",
+        stopped=_stopped(f"ClusterQueue {name}", item),
+        selector=_selector(spec.get("namespaceSelector")),
+    )
+
+
+def read_cohort(item: Object) -> CohortFacts:
+    """Read a Cohort."""
+    spec = item.get("spec") or {}
+    return CohortFacts(parent=str(spec.get("parentName") or ""), groups=_groups(spec))
+
+
+def read_local_queue(item: Object) -> LocalQueueFacts:
+    """Read a LocalQueue."""
+    # Its Active condition only repeats what is true of its ClusterQueue, later.
+    metadata = item["metadata"]
+    spec = item["spec"]
+    return LocalQueueFacts(
+        cluster_queue=str(spec["clusterQueue"]),
+        stopped=_stopped(f"LocalQueue {metadata['namespace']}/{metadata['name']}", {**item, "status": {}}),
+    )
+
+
+def read_namespace(item: Object) -> tuple[tuple[str, str], ...]:
+    """The labels of a Namespace."""
+    return tuple(sorted((item["metadata"].get("labels") or {}).items()))
+
+
+@lru_cache(maxsize=65_536)
+def instant(time: str) -> int:
+    """A time of the Kubernetes API, in milliseconds since the Unix epoch.
+
+    Raises
+    ------
+    ValueError
+        If it is not one.
+    """
+    return parse_instant(time)
+
+
+def _reference(kind: str, metadata: Mapping[str, Any]) -> Reference:
+    return Reference(kind, str(metadata.get("namespace") or ""), str(metadata["name"]), str(metadata["uid"]))
+
+
+def _owner(metadata: Mapping[str, Any]) -> Owner | None:
+    owners = metadata.get("ownerReferences") or ()
+    for owner in sorted(owners, key=lambda owner: not owner.get("controller")):
+        kind, version = str(owner["kind"]), str(owner["apiVersion"])
+        if kind == "Job" and not version.startswith("batch/"):
+            kind = f"{kind} of {version}"  # other groups have kinds of that name as well
+        return Owner(kind, str(owner["name"]), str(owner["uid"]))
+    return None
+
+
+def _ours(metadata: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    annotations = metadata.get("annotations") or {}
+    return tuple(sorted((key, str(text)) for key, text in annotations.items() if key.startswith(f"{PREFIX}/")))
+
+
+def _conditions(status: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    return {str(condition["type"]): condition for condition in status.get("conditions") or ()}
+
+
+def _status(conditions: Mapping[str, Mapping[str, Any]], kind: str) -> str:
+    return str((conditions.get(kind) or {}).get("status"))
+
+
+def _since(conditions: Mapping[str, Mapping[str, Any]], kind: str) -> int | None:
+    return instant(conditions[kind]["lastTransitionTime"]) if _status(conditions, kind) == "True" else None
+
+
+def _admission(spec: Mapping[str, Any], admission: Mapping[str, Any], reclaimable: Mapping[str, int]) -> Admission:
+    counts = {str(pod_set.get("name")): int(pod_set["count"]) for pod_set in spec["podSets"]}
+    usage: dict[tuple[str, str], int] = {}
+    for assignment in admission["podSetAssignments"]:
+        name = str(assignment["name"])
+        flavors = assignment.get("flavors") or {}
+        count = int(counts.get(name, 0) if assignment.get("count") is None else assignment["count"])
+        left = counts.get(name, count) - reclaimable.get(name, 0)
+        for resource, quantity in (assignment.get("resourceUsage") or {}).items():
+            if resource in flavors:
+                held = amount(resource, quantity)
+                # In Kueue's order of operations; one admitted with fewer pods than it wanted gives back later.
+                held = held // count * left if left < count else held
+                cell = str(flavors[resource]), str(resource)
+                usage[cell] = usage.get(cell, 0) + max(0, held)
+    return Admission(
+        cluster_queue=str(admission["clusterQueue"]),
+        usage=tuple(sorted((flavor, resource, held) for (flavor, resource), held in usage.items() if held)),
+    )
+
+
+def _groups(spec: Mapping[str, Any]) -> tuple[Group, ...]:
+    return tuple(
+        Group(
+            covered=tuple(str(resource) for resource in group.get("coveredResources") or ()),
+            flavors=tuple(
+                (str(flavor["name"]), tuple(_resource_quota(quota) for quota in flavor.get("resources") or ()))
+                for flavor in group.get("flavors") or ()
+            ),
+        )
+        for group in spec.get("resourceGroups") or ()
+    )
+
+
+def _resource_quota(quota: Mapping[str, Any]) -> ResourceQuota:
+    name = str(quota["name"])
+
+    def limit(field: str) -> int | None:
+        return None if quota.get(field) is None else amount(name, quota[field])
+
+    return ResourceQuota(name, limit("nominalQuota") or 0, limit("borrowingLimit"), limit("lendingLimit"))
+
+
+def _stopped(name: str, item: Object) -> str:
+    policy = (item.get("spec") or {}).get("stopPolicy")
+    if item["metadata"].get("deletionTimestamp"):
+        return f"{name} is being deleted"
+    if policy in ("Hold", "HoldAndDrain"):
+        return f"{name} is stopped (stopPolicy: {policy})"
+    active = _conditions(item.get("status") or {}).get("Active") or {}
+    if active.get("status") == "False":
+        return f"{name} is not active: {active.get('message') or active.get('reason') or 'no reason given'}"
+    return ""
+
+
+def _selector(selector: Mapping[str, Any] | None) -> tuple[Expression, ...] | None:
+    if selector is None:
+        return None
+    labels = [Expression(str(key), "In", (str(value),)) for key, value in (selector.get("matchLabels") or {}).items()]
+    expressions = [
+        Expression(str(e["key"]), str(e["operator"]), tuple(str(value) for value in e.get("values") or ()))
+        for e in selector.get("matchExpressions") or ()
+    ]
+    return (*labels, *expressions)

@@ -1,0 +1,236 @@
+"""What the pods of a workload ask for, and on which flavors' nodes they may run.
+
+Requests are counted as Kueue 0.17 counts them (``pkg/workload/resources.go`` and Kubernetes' ``PodRequests``), flavors
+are ruled out as its flavor assigner rules them out (``checkFlavorForPodSets``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+from scheduler.quantity import in_units, parse
+
+Requests = dict[str, Fraction]
+
+_POD_LEVEL = re.compile(r"cpu|memory|hugepages-.*")
+_INTEGER = re.compile(r"0|-?[1-9][0-9]*")
+
+
+class Toleration(NamedTuple):
+    """A toleration; what is unset is empty."""
+
+    key: str
+    operator: str
+    value: str
+    effect: str
+
+    def tolerates(self, taint: Taint) -> bool:
+        """Whether it tolerates a taint, by the rules of Kubernetes."""
+        if self.effect not in ("", taint.effect) or self.key not in ("", taint.key):
+            return False
+        if self.operator in ("", "Equal"):
+            return self.value == taint.value
+        if self.operator in ("Lt", "Gt") and _INTEGER.fullmatch(self.value) and _INTEGER.fullmatch(taint.value):
+            less = int(taint.value) < int(self.value)
+            return less if self.operator == "Lt" else int(taint.value) > int(self.value)
+        return self.operator == "Exists"
+
+
+class Taint(NamedTuple):
+    """A taint of a flavor's nodes."""
+
+    key: str
+    value: str
+    effect: str
+
+
+class Expression(NamedTuple):
+    """A requirement on one node label."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...]
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether labels meet it, by the rules of node affinity."""
+        value = labels.get(self.key)
+        match self.operator:
+            case "In":
+                return value in self.values
+            case "NotIn":
+                return value not in self.values
+            case "Exists":
+                return value is not None
+            case "DoesNotExist":
+                return value is None
+            case "Gt" | "Lt":
+                numbers = (value or "", *self.values)
+                if len(numbers) != 2 or not all(_INTEGER.fullmatch(number) for number in numbers):
+                    return False
+                return int(numbers[0]) > int(numbers[1]) if self.operator == "Gt" else int(numbers[0]) < int(numbers[1])
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class PodSet:
+    """One pod set of a workload; hashable, so that equal ones are recognized."""
+
+    count: int
+    min_count: int
+    """0: no partial admission."""
+    requests: tuple[tuple[str, int], ...]
+    """What one pod asks for: resource and amount in Kueue's unit."""
+    node_selector: tuple[tuple[str, str], ...]
+    affinity: tuple[tuple[Expression, ...], ...]
+    """Terms of the required node affinity: one of them must hold. Empty: any node."""
+    tolerations: tuple[Toleration, ...]
+
+
+class Flavor(NamedTuple):
+    """What a ResourceFlavor says about its nodes."""
+
+    labels: tuple[tuple[str, str], ...]
+    taints: tuple[Taint, ...]
+    tolerations: tuple[Toleration, ...]
+
+
+def read_pod_set(pod_set: Mapping[str, Any], reclaimable: int = 0) -> PodSet:
+    """Read a Workload's pod set; ``reclaimable`` of its pods need no quota any more.
+
+    Raises
+    ------
+    ValueError
+        If a request is not a quantity.
+    """
+    spec = (pod_set.get("template") or {}).get("spec") or {}
+    count = max(0, int(pod_set["count"]) - reclaimable)
+    min_count = int(pod_set.get("minCount") or 0)
+    node_affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    required = node_affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+    return PodSet(
+        count=count,
+        min_count=min_count if min_count < count else 0,
+        requests=tuple(sorted((name, in_units(name, value)) for name, value in pod_requests(spec).items())),
+        node_selector=tuple(sorted((spec.get("nodeSelector") or {}).items())),
+        affinity=tuple(
+            tuple(
+                Expression(str(e["key"]), str(e["operator"]), tuple(str(v) for v in e.get("values") or ()))
+                for e in term.get("matchExpressions") or ()
+            )
+            for term in required.get("nodeSelectorTerms") or ()
+        ),
+        tolerations=_tolerations(spec.get("tolerations")),
+    )
+
+
+def read_flavor(flavor: Mapping[str, Any]) -> Flavor:
+    """Read a ResourceFlavor."""
+    spec = flavor.get("spec") or {}
+    return Flavor(
+        labels=tuple(sorted((spec.get("nodeLabels") or {}).items())),
+        taints=tuple(
+            Taint(str(taint["key"]), str(taint.get("value") or ""), str(taint.get("effect") or ""))
+            for taint in spec.get("nodeTaints") or ()
+        ),
+        tolerations=_tolerations(spec.get("tolerations")),
+    )
+
+
+def pod_requests(spec: Mapping[str, Any]) -> Requests:
+    """What one pod of a pod spec asks for: exact amounts by resource.
+
+    The sum of its containers and sidecars (restartable init containers), or what one init container needs beside the
+    sidecars started before it if that is more; pod-level requests in place of both; plus its overhead. Where a
+    container has a limit but no request, the limit counts, as in Kueue.
+
+    Raises
+    ------
+    ValueError
+        If a request is not a quantity.
+    """
+    total: Requests = {}
+    for container in spec.get("containers") or ():
+        _add(total, _container_requests(container))
+    sidecars: Requests = {}
+    largest: Requests = {}
+    for container in spec.get("initContainers") or ():
+        needs = _container_requests(container)
+        if container.get("restartPolicy") == "Always":
+            _add(total, needs)
+            _add(sidecars, needs)
+            needs = sidecars
+        else:
+            _add(needs, sidecars)
+        _raise_to(largest, needs)
+    _raise_to(total, largest)
+    for name, quantity in ((spec.get("resources") or {}).get("requests") or {}).items():
+        if _POD_LEVEL.fullmatch(name):
+            total[name] = parse(quantity)
+    _add(total, _parsed(spec.get("overhead")))
+    return total
+
+
+def excluded(pod_set: PodSet, flavors: Mapping[str, Flavor | None]) -> frozenset[str]:
+    """Flavors of one resource group that the pods cannot use. A flavor that does not exist (None) is one of them.
+
+    Only labels that some flavor of the group has can rule a flavor out: any other label is no business of flavors.
+    """
+    keys = {key for flavor in flavors.values() if flavor for key, _ in flavor.labels}
+    selector = [(key, value) for key, value in pod_set.node_selector if key in keys]
+    terms = [[expression for expression in term if expression.key in keys] for term in pod_set.affinity]
+    return frozenset(
+        name
+        for name, flavor in flavors.items()
+        if flavor is None
+        or not _selected(dict(flavor.labels), selector, terms)
+        or not _tolerated(flavor.taints, (*pod_set.tolerations, *flavor.tolerations))
+    )
+
+
+def _selected(
+    labels: Mapping[str, str], selector: Iterable[tuple[str, str]], terms: Iterable[Iterable[Expression]]
+) -> bool:
+    if any(labels.get(key) != value for key, value in selector):
+        return False
+    # A term without a relevant requirement holds everywhere.
+    terms = list(terms)
+    return not terms or any(all(expression.matches(labels) for expression in term) for term in terms)
+
+
+def _tolerated(taints: Iterable[Taint], tolerations: Iterable[Toleration]) -> bool:
+    tolerations = list(tolerations)
+    return all(
+        any(toleration.tolerates(taint) for toleration in tolerations)
+        for taint in taints
+        if taint.effect in ("NoSchedule", "NoExecute")
+    )
+
+
+def _tolerations(tolerations: Iterable[Mapping[str, Any]] | None) -> tuple[Toleration, ...]:
+    return tuple(
+        Toleration(*(str(toleration.get(field) or "") for field in ("key", "operator", "value", "effect")))
+        for toleration in tolerations or ()
+    )
+
+
+def _container_requests(container: Mapping[str, Any]) -> Requests:
+    resources = container.get("resources") or {}
+    return _parsed({**(resources.get("limits") or {}), **(resources.get("requests") or {})})
+
+
+def _parsed(quantities: Mapping[str, Any] | None) -> Requests:
+    return {name: parse(quantity) for name, quantity in (quantities or {}).items()}
+
+
+def _add(total: Requests, more: Requests) -> None:
+    for name, value in more.items():
+        total[name] = total.get(name, Fraction(0)) + value
+
+
+def _raise_to(total: Requests, least: Requests) -> None:
+    for name, value in least.items():
+        total[name] = max(total.get(name, Fraction(0)), value)

@@ -1,0 +1,242 @@
+"""The queues of a cluster: which LocalQueue leads where, and the quota tree as the planner's contract has it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import count
+from typing import NamedTuple, TypeVar, overload
+
+from scheduler.cluster import Cluster
+from scheduler.facts import (
+    ClusterQueueFacts,
+    CohortFacts,
+    Group,
+    LocalQueueFacts,
+    Reader,
+    ResourceQuota,
+    Unreadable,
+    read_cluster_queue,
+    read_cohort,
+    read_local_queue,
+    read_namespace,
+)
+from scheduler.podset import Flavor, PodSet, excluded, read_flavor
+from solver.api import planner_pb2 as pb
+from solver.quota import MAX_AMOUNT
+
+T = TypeVar("T")
+
+PODS = "pods"
+_SHAPES_KEPT = 20_000
+_VERSIONS = count()
+
+
+class NoQueue(Exception):
+    """Work cannot be admitted through the queue it names. The message is for its owner."""
+
+    def __init__(self, reason: str, message: str, confirmed: bool) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.confirmed = confirmed
+        """Whether the queue itself says so; a queue that is merely not seen may only be late."""
+
+
+@dataclass(eq=False)
+class Shape:
+    """A request shape of the contract; the same object for the same request through the same ClusterQueue."""
+
+    message: pb.RequestShape
+
+
+class QueueObjects(NamedTuple):
+    """What was read, by name (LocalQueues by ``namespace/name``)."""
+
+    cluster_queues: Mapping[str, ClusterQueueFacts]
+    cohorts: Mapping[str, CohortFacts]
+    flavors: Mapping[str, Flavor]
+    local_queues: Mapping[str, LocalQueueFacts]
+    namespaces: Mapping[str, tuple[tuple[str, str], ...]]
+    """Labels."""
+    unreadable: tuple[Unreadable, ...]
+
+
+class Queues:
+    """Queues and quotas, as long as nothing about them changes."""
+
+    quota: pb.Quota
+    """The tree. Flavors and resources that no queue has are appended when work asks for them or holds them."""
+
+    def __init__(self, objects: QueueObjects) -> None:
+        self.objects = objects
+        self.version = next(_VERSIONS)
+        self.quota = pb.Quota()
+        self._queue = {name: position for position, name in enumerate(objects.cluster_queues)}
+        self._flavor: dict[str, int] = {}
+        self._resource: dict[str, int] = {}
+        self._shapes: dict[tuple[tuple[PodSet, ...], str], Shape] = {}
+        for name in objects.flavors:
+            self.flavor(name)
+        for name, cohort in objects.cohorts.items():
+            quotas = [self._quotas(*flavor) for group in cohort.groups for flavor in group.flavors]
+            self.quota.cohorts.add(name=name, parent=cohort.parent, quotas=quotas)
+        for name, queue in objects.cluster_queues.items():
+            self.quota.cluster_queues.add(
+                name=name,
+                cohort=queue.cohort,
+                resource_groups=[self._group(group) for group in queue.groups],
+                queueing_strategy=pb.STRICT_FIFO if queue.strict_fifo else pb.BEST_EFFORT_FIFO,
+                flavor_fungibility=pb.TRY_NEXT_FLAVOR if queue.try_next_flavor else pb.MAY_STOP_SEARCH,
+                stopped=bool(self.why_stopped(name)),
+            )
+
+    def position(self, cluster_queue: str) -> int | None:
+        """Position of a ClusterQueue in the request, None when there is none of that name."""
+        return self._queue.get(cluster_queue)
+
+    def flavor(self, name: str) -> int:
+        """Position of a flavor in the request."""
+        if name not in self._flavor:
+            self._flavor[name] = len(self._flavor)
+            self.quota.flavors.add(name=name)
+        return self._flavor[name]
+
+    def resource(self, name: str) -> int:
+        """Position of a resource in the request."""
+        if name not in self._resource:
+            self._resource[name] = len(self._resource)
+            self.quota.resources.append(name)
+        return self._resource[name]
+
+    def why_stopped(self, cluster_queue: str) -> str:
+        """Why a ClusterQueue admits nothing, empty if it does."""
+        queue = self.objects.cluster_queues[cluster_queue]
+        missing = [name for group in queue.groups for name, _ in group.flavors if name not in self.objects.flavors]
+        if missing and not queue.stopped:
+            return f"ClusterQueue {cluster_queue} references missing ResourceFlavor {', '.join(missing)}"
+        return queue.stopped
+
+    def find(self, namespace: str, local_queue: str) -> str:
+        """The ClusterQueue that work of a namespace reaches through a LocalQueue.
+
+        Raises
+        ------
+        NoQueue
+            If one of the two is missing or stopped, or the namespace may not use it.
+        """
+        local = self.objects.local_queues.get(f"{namespace}/{local_queue}")
+        if local is None:
+            raise NoQueue("UnknownQueue", f"LocalQueue {namespace}/{local_queue} does not exist", False)
+        if local.stopped:
+            raise NoQueue("QueueStopped", local.stopped, True)
+        name = local.cluster_queue
+        if name not in self.objects.cluster_queues:
+            raise NoQueue("UnknownQueue", f"ClusterQueue {name} of LocalQueue {local_queue} does not exist", False)
+        if stopped := self.why_stopped(name):
+            raise NoQueue("QueueStopped", stopped, True)
+        if not self._admits(self.objects.cluster_queues[name], namespace):
+            raise NoQueue("NamespaceRefused", f"ClusterQueue {name} does not take work of namespace {namespace}", False)
+        return name
+
+    def managed(self, namespace: str, label: str) -> bool:
+        """Whether a namespace is opted in."""
+        return (label, "true") in self.objects.namespaces.get(namespace, ())
+
+    def shape(self, pod_sets: tuple[PodSet, ...], cluster_queue: str) -> Shape:
+        """What pod sets ask of a ClusterQueue."""
+        key = pod_sets, cluster_queue
+        if key not in self._shapes:
+            if len(self._shapes) >= _SHAPES_KEPT:
+                self._shapes.clear()
+            groups = self.objects.cluster_queues[cluster_queue].groups
+            self._shapes[key] = Shape(pb.RequestShape(pod_sets=[self._pod_set(pods, groups) for pods in pod_sets]))
+        return self._shapes[key]
+
+    def _admits(self, queue: ClusterQueueFacts, namespace: str) -> bool:
+        if queue.selector is None:
+            return False
+        if namespace not in self.objects.namespaces:
+            return True  # its labels are not known: leave it to Kueue
+        labels = dict(self.objects.namespaces[namespace])
+        return all(expression.matches(labels) for expression in queue.selector)
+
+    def _pod_set(self, pods: PodSet, groups: Iterable[Group]) -> pb.PodSet:
+        covered: set[str] = set()
+        ruled_out: set[str] = set()
+        for group in groups:
+            covered.update(group.covered)
+            ruled_out |= excluded(pods, {name: self.objects.flavors.get(name) for name, _ in group.flavors})
+        # Kueue counts pods where they are limited, and overlooks zeros of what no flavor has.
+        requests = dict(pods.requests)
+        if PODS in covered:
+            requests[PODS] = 1
+        requests = {name: value for name, value in requests.items() if value or name in covered}
+        return pb.PodSet(
+            count=pods.count,
+            min_count=pods.min_count,
+            resources=[self.resource(name) for name in requests],
+            amounts=list(requests.values()),
+            excluded_flavors=sorted(self.flavor(name) for name in ruled_out),
+        )
+
+    def _group(self, group: Group) -> pb.ResourceGroup:
+        return pb.ResourceGroup(
+            covered_resources=[self.resource(name) for name in group.covered],
+            flavors=[self._quotas(*flavor) for flavor in group.flavors],
+        )
+
+    def _quotas(self, flavor: str, quotas: Iterable[ResourceQuota]) -> pb.FlavorQuotas:
+        return pb.FlavorQuotas(
+            flavor=self.flavor(flavor),
+            resources=[
+                pb.ResourceQuota(
+                    resource=self.resource(quota.resource),
+                    nominal=_capped(quota.nominal),
+                    borrowing_limit=_capped(quota.borrowing_limit),
+                    lending_limit=_capped(quota.lending_limit),
+                )
+                for quota in quotas
+            ],
+        )
+
+
+class QueueReader:
+    """Follows the queues of a cluster."""
+
+    def __init__(self) -> None:
+        self._cluster_queues = Reader("ClusterQueue", read_cluster_queue)
+        self._cohorts = Reader("Cohort", read_cohort)
+        self._flavors = Reader("ResourceFlavor", read_flavor)
+        self._local_queues = Reader("LocalQueue", read_local_queue)
+        self._namespaces = Reader("Namespace", read_namespace)
+        self._queues: Queues | None = None
+
+    def read(self, cluster: Cluster) -> Queues:
+        """The queues as they are now; the same object as last time if nothing has changed."""
+        unreadable: list[Unreadable] = []
+
+        def read(reader: Reader[T], kind: str) -> dict[str, T]:
+            found = reader.read(cluster.objects(kind))
+            unreadable.extend(facts for facts in found.values() if isinstance(facts, Unreadable))
+            return {key: facts for key, facts in sorted(found.items()) if not isinstance(facts, Unreadable)}
+
+        objects = QueueObjects(
+            cluster_queues=read(self._cluster_queues, "ClusterQueue"),
+            cohorts=read(self._cohorts, "Cohort"),
+            flavors=read(self._flavors, "ResourceFlavor"),
+            local_queues=read(self._local_queues, "LocalQueue"),
+            namespaces=read(self._namespaces, "Namespace"),
+            unreadable=tuple(unreadable),
+        )
+        if self._queues is None or objects != self._queues.objects:
+            self._queues = Queues(objects)
+        return self._queues
+
+
+@overload
+def _capped(value: int) -> int: ...
+@overload
+def _capped(value: int | None) -> int | None: ...
+def _capped(value: int | None) -> int | None:
+    """More than the planner's largest amount (``1Ei`` of memory, to say "no limit") is as good as that."""
+    return None if value is None else min(value, MAX_AMOUNT)
