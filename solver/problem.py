@@ -49,13 +49,17 @@ class Options(NamedTuple):
 
 
 class Busy(NamedTuple):
-    """What is in use or kept free: ``amount`` of ``cell`` at ``node`` during ``[start, end)``. Parallel columns."""
+    """What is in use or kept free: ``amount`` of ``cell`` at ``node`` during ``[start, end)``. Parallel columns.
+
+    ``reserved`` tells reservations (which Kueue does not know: nothing but the plan keeps them free) from running work.
+    """
 
     node: Int32s
     cell: Int32s
     amount: Int64s
     start: Int64s
     end: Int64s
+    reserved: Bools
 
 
 @dataclass(frozen=True)
