@@ -128,20 +128,16 @@ class QuotaTree:
 @njit(cache=True, nogil=True)
 def available(tree: TreeArrays, usage: Int64s, node: int, cell: int) -> int:
     """What a node may still take of a cell; negative when it, or a cohort above it, is in debt."""
-    path = np.empty(64, dtype=np.int32)
-    depth = 0
+    # The recursion of the formula, unrolled from below: private room adds up on the way to the root, and each node's
+    # limit on what comes from above it caps the sum so far.
+    private, limit = 0, UNLIMITED
     while tree.parent[node] >= 0:
-        path[depth] = node
-        depth += 1
-        node = tree.parent[node]
-    result = tree.subtree[node, cell] - usage[node, cell]
-    for k in range(depth - 1, -1, -1):
-        node = path[k]
         used, local = usage[node, cell], tree.local[node, cell]
-        own = max(0, local - used)
+        private += max(0, local - used)
         shared = tree.subtree[node, cell] - local - max(0, used - local) + tree.borrowing[node, cell]
-        result = own + min(result, shared)
-    return result
+        limit = min(limit, private + shared)
+        node = tree.parent[node]
+    return int(min(limit, private + tree.subtree[node, cell] - usage[node, cell]))
 
 
 @njit(cache=True, nogil=True)
@@ -158,7 +154,7 @@ def take(tree: TreeArrays, usage: Int64s, node: int, cell: int, amount: int) -> 
 @njit(cache=True, nogil=True)
 def fits(tree: TreeArrays, usage: Int64s, node: int, cells: Int32s, amounts: Int64s) -> bool:
     """Whether a ClusterQueue may take all amounts now. ``cells`` are distinct."""
-    for k in range(len(cells)):
+    for k in range(len(cells)):  # noqa: SIM110  (numba has no generators in all())
         if amounts[k] > max(0, available(tree, usage, node, cells[k])):
             return False
     return True
