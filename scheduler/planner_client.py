@@ -2,21 +2,66 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from scheduler.plans import PlanInForce
+import grpc
+
+from scheduler.plans import BadPlan, PlanInForce, read_plan
 from solver.api import planner_pb2 as pb
+from solver.api.planner_pb2_grpc import PlannerStub
+
+LARGEST_PLAN = 512 << 20
+"""Bytes of the largest response that is accepted: about two million workloads."""
+
+_OPTIONS = (
+    ("grpc.max_receive_message_length", LARGEST_PLAN),
+    ("grpc.max_send_message_length", -1),
+    # A sidecar that restarts is back within seconds; gRPC's own back-off would wait for up to two minutes.
+    ("grpc.initial_reconnect_backoff_ms", 200),
+    ("grpc.min_reconnect_backoff_ms", 200),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+    ("grpc.enable_http_proxy", 0),
+)
+
+_REFUSALS = frozenset(
+    {
+        grpc.StatusCode.INVALID_ARGUMENT,
+        grpc.StatusCode.FAILED_PRECONDITION,
+        grpc.StatusCode.OUT_OF_RANGE,
+        grpc.StatusCode.UNIMPLEMENTED,
+        grpc.StatusCode.INTERNAL,
+        grpc.StatusCode.DATA_LOSS,
+        grpc.StatusCode.PERMISSION_DENIED,
+        grpc.StatusCode.UNAUTHENTICATED,
+    }
+)
+
+_PATIENCE = 10.0
+"""Seconds beyond the solver's budget until a call is given up."""
+_DEFAULT_BUDGET = 30.0
+"""Seconds a server may take by its own default."""
 
 
-class PlannerUnavailable(Exception):
-    """The sidecar did not answer: not there, too slow, or going away. Worth trying again."""
+class PlannerError(Exception):
+    """No plan came. ``reason`` is one word out of few, for metrics."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
-class PlannerRefused(Exception):
-    """The sidecar refused the request, or answered nonsense. The same request would fail again."""
+class PlannerUnavailable(PlannerError):
+    """The sidecar did not answer: not there, too slow, too busy or going away. Worth trying again."""
+
+
+class PlannerRefused(PlannerError):
+    """The sidecar refused the request or failed on it. The same request would fail again."""
 
 
 @dataclass(frozen=True)
@@ -42,20 +87,49 @@ class PlannerClient:
     """
 
     def __init__(self, address: str, tls: TLS | None = None) -> None:
-        raise NotImplementedError
+        self.address = address
+        if tls is None:
+            self._channel = grpc.insecure_channel(address, _OPTIONS)
+        else:
+            ca, key, certificate = (file.read_bytes() if file else None for file in (tls.ca, tls.key, tls.certificate))
+            name = (("grpc.ssl_target_name_override", tls.server_name),) if tls.server_name else ()
+            credentials = grpc.ssl_channel_credentials(ca, key, certificate)
+            self._channel = grpc.secure_channel(address, credentials, (*_OPTIONS, *name))
+        self._stub = PlannerStub(self._channel)  # type: ignore[no-untyped-call]
 
     def plan(self, request: pb.PlanRequest, timeout: float | None = None) -> pb.PlanResponse:
         """One plan.
+
+        Parameters
+        ----------
+        timeout
+            Seconds until the call is given up; None: ten seconds beyond the request's budget.
 
         Raises
         ------
         PlannerUnavailable, PlannerRefused
         """
-        raise NotImplementedError
+        if timeout is None:
+            timeout = (request.budget.wall_ms / 1000 or _DEFAULT_BUDGET) + _PATIENCE
+        try:
+            response: pb.PlanResponse = self._stub.Plan(request, timeout=timeout)
+        except grpc.RpcError as error:
+            raise self._error(error) from error
+        except ValueError as error:  # the channel is closed
+            raise PlannerUnavailable("closed", str(error)) from error
+        return response
 
     def close(self) -> None:
-        """Give the connection back."""
-        raise NotImplementedError
+        """Give the connection back; a call under way ends with :class:`PlannerUnavailable`."""
+        self._channel.close()
+
+    def _error(self, error: grpc.RpcError) -> PlannerError:
+        code, details = error.code(), error.details() or ""
+        message = f"planner at {self.address}: {code.name}: {details}"
+        # gRPC has one code for "too busy" and "too large a message"; only the text tells them apart.
+        if code in _REFUSALS or (code == grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in details):
+            return PlannerRefused(code.name.lower(), message)
+        return PlannerUnavailable(code.name.lower(), message)
 
 
 PlanCall = Callable[[pb.PlanRequest], pb.PlanResponse]
@@ -74,19 +148,33 @@ class Answer:
 
 
 class Planner(Protocol):
-    """Where the loop gets its plans from. None of these blocks, but for a planner that is meant to."""
+    """Where the loop gets its plans from."""
 
     def ask(self, request: pb.PlanRequest) -> None:
         """Ask for a plan. A request that still waits for its turn is replaced: only the newest counts."""
 
     def answer(self) -> Answer | None:
-        """The newest answer that has not been fetched yet."""
+        """The next answer that has not been fetched yet, oldest first; None if there is none. Never blocks."""
 
     def busy(self) -> bool:
         """Whether an answer is on its way."""
 
     def close(self) -> None:
-        """Stop; give up what is under way."""
+        """Stop; give up what has not begun."""
+
+
+def answered(call: PlanCall, request: pb.PlanRequest) -> Answer:
+    """Make one call and check what comes of it. Never raises."""
+    begun = time.perf_counter()
+    plan: PlanInForce | None = None
+    error: Exception | None = None
+    try:
+        plan = read_plan(request, call(request))
+    except BadPlan as bad:
+        error = PlannerRefused("bad_plan", f"the planner's answer makes no sense: {bad}")
+    except Exception as other:  # whatever goes wrong there, dispatching goes on here
+        error = other
+    return Answer(request, plan, error, time.perf_counter() - begun)
 
 
 class InlinePlanner:
@@ -94,10 +182,78 @@ class InlinePlanner:
 
     def __init__(self, call: PlanCall) -> None:
         self._call = call
+        self._answers: deque[Answer] = deque()
+
+    def ask(self, request: pb.PlanRequest) -> None:
+        """Plan now."""
+        self._answers.append(answered(self._call, request))
+
+    def answer(self) -> Answer | None:
+        """The next answer, if there is one."""
+        return self._answers.popleft() if self._answers else None
+
+    def busy(self) -> bool:
+        """Never: :meth:`ask` has its answer when it returns."""
+        return False
+
+    def close(self) -> None:
+        """Nothing to stop."""
 
 
 class BackgroundPlanner:
-    """Plans in a thread of its own: one call under way at a time, the newest request next."""
+    """Plans in a thread of its own: one call under way at a time, the newest request next.
 
-    def __init__(self, call: PlanCall) -> None:
+    Parameters
+    ----------
+    call
+        Makes one plan; may block.
+    wake
+        Called when an answer has come, from that thread: lets the loop come round at once.
+    """
+
+    def __init__(self, call: PlanCall, wake: Callable[[], None] = lambda: None) -> None:
         self._call = call
+        self._wake = wake
+        self._condition = threading.Condition()
+        self._next: pb.PlanRequest | None = None
+        self._under_way = False
+        self._closed = False
+        self._answers: deque[Answer] = deque()
+        self._thread = threading.Thread(target=self._run, name="planner", daemon=True)
+        self._thread.start()
+
+    def ask(self, request: pb.PlanRequest) -> None:
+        """Plan this one next."""
+        with self._condition:
+            self._next = request
+            self._condition.notify()
+
+    def answer(self) -> Answer | None:
+        """The next answer, if there is one."""
+        with self._condition:
+            return self._answers.popleft() if self._answers else None
+
+    def busy(self) -> bool:
+        """Whether a call is under way or a request waits for it to end."""
+        with self._condition:
+            return self._under_way or self._next is not None
+
+    def close(self) -> None:
+        """Begin no further call. One that is under way ends with its connection (:meth:`PlannerClient.close`)."""
+        with self._condition:
+            self._closed = True
+            self._next = None
+            self._condition.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._condition:
+                self._condition.wait_for(lambda: self._closed or self._next is not None)
+                if self._closed or self._next is None:
+                    return
+                request, self._next, self._under_way = self._next, None, True
+            answer = answered(self._call, request)
+            with self._condition:
+                self._under_way = False
+                self._answers.append(answer)
+            self._wake()
