@@ -1,0 +1,383 @@
+"""Kubernetes objects from files, as a cluster would show them: to plan work that is not submitted yet, or a dump.
+
+Reads what ``kubectl`` reads and writes: YAML of many documents, JSON, and the Lists of ``kubectl get -o yaml|json``.
+What is wrong with one object is said with its file and line and does not stop the others.
+"""
+
+from __future__ import annotations
+
+import copy
+import datetime as dt
+import json
+import re
+import sys
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from scheduler.cluster import GATE, GATES_ANNOTATION, KINDS, PREFIX, Object
+from scheduler.workloads import queue_of, workload_for
+
+STDIN = "-"
+"""Stands for the standard input among the paths."""
+
+MANAGED_LABEL = f"{PREFIX}/managed"
+"""Label of the namespaces in which the gate is put on new jobs."""
+
+API_VERSIONS = {
+    "Namespace": "v1",
+    "Job": "batch/v1",
+    **{kind: "kueue.x-k8s.io/v1beta2" for kind in KINDS if kind not in ("Namespace", "Job")},
+}
+"""The API version that is read, by kind."""
+
+CLUSTER_SCOPED = frozenset({"Namespace", "ClusterQueue", "Cohort", "ResourceFlavor", "WorkloadPriorityClass"})
+
+
+class Place(NamedTuple):
+    """Where an object was read."""
+
+    path: str
+    line: int
+    """Counted from 1."""
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}"
+
+
+class Remark(NamedTuple):
+    """Something about what was read."""
+
+    place: Place
+    message: str
+    error: bool
+    """False for a note: nothing is wrong, but something was left out."""
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.message}"
+
+
+@dataclass
+class Files:
+    """A cluster that is read from files: read-only, standing still at ``instant``.
+
+    Attributes
+    ----------
+    instant
+        The time, in milliseconds since the Unix epoch.
+    remarks
+        What was wrong or left out.
+    places
+        Where each object was read, by kind and ``namespace/name``; a Workload made for a Job has the Job's.
+    """
+
+    instant: int
+    remarks: list[Remark] = field(default_factory=list)
+    places: dict[tuple[str, str], Place] = field(default_factory=dict)
+    _objects: dict[str, dict[str, Object]] = field(default_factory=lambda: {kind: {} for kind in KINDS})
+
+    def now(self) -> int:
+        """The time, in milliseconds since the Unix epoch."""
+        return self.instant
+
+    def objects(self, kind: str) -> Mapping[str, Object]:
+        """All objects of a kind by ``namespace/name`` (``name`` alone for cluster-scoped kinds)."""
+        return self._objects[kind]
+
+    @property
+    def failed(self) -> bool:
+        """Whether something could not be read as it was meant."""
+        return any(remark.error for remark in self.remarks)
+
+
+def read(paths: Sequence[str], now: int) -> Files:
+    """Read objects from files and folders (``*.yaml``, ``*.yml``, ``*.json``, not their subfolders) and from ``-``.
+
+    What a cluster would have filled in is filled in: namespace, uid, creation time (``now``), the Workload of each
+    unfinished Job, and the Namespace itself. A Job that comes from no cluster yet (it has no uid) gets the gate that
+    it would get when it is created, unless its Namespace is among the objects and is not managed.
+
+    Parameters
+    ----------
+    paths
+        Files, folders, or :data:`STDIN`.
+    now
+        Milliseconds since the Unix epoch.
+    """
+    files = Files(now)
+    for path, text in _texts(paths, files):
+        for place, data in _documents(path, text, files):
+            for where, item in _items(place, data, files):
+                _add(item, where, files)
+    _fill_in(files)
+    return files
+
+
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """YAML as kubectl reads it: a time is text, like everything else that JSON has no type for."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+class _Item(NamedTuple):
+    """A document, and the line of each member of its list if it is one."""
+
+    data: Any
+    lines: list[int]
+
+
+def _texts(paths: Sequence[str], files: Files) -> Iterator[tuple[str, str]]:
+    for name in paths:
+        if name == STDIN:
+            yield "<stdin>", sys.stdin.read()
+            continue
+        path = Path(name)
+        members = [path]
+        if path.is_dir():
+            members = sorted(member for member in path.iterdir() if member.suffix in {".yaml", ".yml", ".json"})
+            if not members:
+                _complain(files, Place(name, 1), "no *.yaml, *.yml or *.json file in this folder")
+        for member in members:
+            try:
+                yield str(member), member.read_text(encoding="utf-8")
+            except OSError as error:
+                _complain(files, Place(str(member), 1), f"cannot be read: {error.strerror}")
+            except UnicodeDecodeError as error:
+                line = error.object[: error.start].count(b"\n") + 1
+                _complain(files, Place(str(member), line), "is not UTF-8 text")
+
+
+def _documents(path: str, text: str, files: Files) -> Iterator[tuple[Place, _Item]]:
+    """The documents of a text, each read for itself: an error in one does not cost the others."""
+    if text.lstrip()[:1] in ("{", "["):
+        try:
+            data = json.loads(text)
+        except json.JSONDecodeError as error:
+            if path.endswith(".json"):
+                _complain(files, Place(path, error.lineno), f"is not JSON: {error.msg}")
+                return
+        else:
+            yield Place(path, 1), _Item(data, [])
+            return
+    for first, part in _split(text):
+        loader = _Loader(part)
+        try:
+            node = loader.get_single_node()
+            if node is not None:
+                data = loader.construct_document(node)
+                lines = [first + mark.line for mark in _list_marks(node)]
+                yield Place(path, first + node.start_mark.line), _Item(data, lines)
+        except yaml.MarkedYAMLError as error:
+            mark = error.problem_mark or error.context_mark
+            _complain(files, Place(path, first + (mark.line if mark else 0)), f"is not YAML: {error.problem}")
+        except yaml.YAMLError as error:
+            _complain(files, Place(path, first), f"is not YAML: {' '.join(str(error).split())}")
+        finally:
+            loader.dispose()
+
+
+def _split(text: str) -> Iterator[tuple[int, str]]:
+    """The YAML documents of a text, each with the number of its first line."""
+    line, start = 1, 0
+    for mark in re.finditer(r"^(---|\.\.\.)(?=\s|$)", text, re.MULTILINE):
+        yield line, text[start : mark.start()]
+        line += text.count("\n", start, mark.start())
+        start = mark.end()
+    yield line, text[start:]
+
+
+def _list_marks(node: yaml.Node) -> list[yaml.Mark]:
+    if isinstance(node, yaml.SequenceNode):
+        return [member.start_mark for member in node.value]
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            if key.value == "items" and isinstance(value, yaml.SequenceNode):
+                return [member.start_mark for member in value.value]
+    return []
+
+
+def _items(place: Place, document: _Item, files: Files) -> Iterator[tuple[Place, Any]]:
+    """The objects of a document: itself, or the members of a List."""
+    data = document.data
+    members = data if isinstance(data, list) else None
+    if isinstance(data, dict) and str(data.get("kind", "")).endswith("List"):
+        members = data.get("items") or []
+        if not isinstance(members, list):
+            _complain(files, place, f"{data['kind']}: items is not a list")
+            return
+    if members is None:
+        yield place, data
+        return
+    lines = document.lines or _json_lines(place.path, len(members))
+    for line, member in zip(lines, members, strict=True):
+        kind = str(data["kind"]).removesuffix("List") if isinstance(data, dict) else ""
+        if kind and isinstance(member, dict) and "kind" not in member:  # a JobList does not repeat it
+            member = {"kind": kind, "apiVersion": data.get("apiVersion", ""), **member}
+        yield Place(place.path, line), member
+
+
+def _json_lines(path: str, count: int) -> list[int]:
+    """JSON brings no lines along; a List of kubectl starts each member on a line of its own, as YAML reads it too."""
+    if path == "<stdin>":
+        return [1] * count
+    # Outside of strings a tab is only space in JSON; inside there are none. YAML wants none at all.
+    loader = _Loader(Path(path).read_text(encoding="utf-8").replace("\t", " "))
+    try:
+        node = loader.get_single_node()
+        marks = _list_marks(node)
+    except yaml.YAMLError:
+        marks = []
+    finally:
+        loader.dispose()
+    return [mark.line + 1 for mark in marks] if len(marks) == count else [1] * count
+
+
+def _add(item: Any, place: Place, files: Files) -> None:
+    """Take one object in, or say why not."""
+    if item is None:
+        return
+    if not isinstance(item, dict) or not isinstance(item.get("kind"), str):
+        _complain(files, place, "is no Kubernetes object: it has no kind")
+        return
+    kind, version = item["kind"], str(item.get("apiVersion", ""))
+    group = API_VERSIONS.get(kind, "/").rpartition("/")[0]
+    if kind not in API_VERSIONS or version.rpartition("/")[0] != group:
+        files.remarks.append(Remark(place, f"{kind} ({version or 'no apiVersion'}) plays no part in a plan", False))
+        return
+    if version != API_VERSIONS[kind]:
+        _complain(files, place, f"{kind} of {version} cannot be read, only {API_VERSIONS[kind]}")
+        return
+    metadata = item.get("metadata")
+    if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str) or not metadata["name"]:
+        _complain(files, place, f"{kind} without metadata.name")
+        return
+    item = {**item, "metadata": dict(metadata)}
+    name = metadata["name"]
+    if kind not in CLUSTER_SCOPED:
+        item["metadata"]["namespace"] = metadata.get("namespace") or "default"
+        name = f"{item['metadata']['namespace']}/{name}"
+    if wrong := _wrong(kind, item):
+        _complain(files, place, f"{kind} {name}: {wrong}")
+        return
+    for column in ("labels", "annotations"):
+        item["metadata"][column] = _texts_only(kind, name, column, metadata.get(column) or {}, place, files)
+    if earlier := files.places.get((kind, name)):
+        _complain(files, place, f"{kind} {name} is at {earlier} already; that one counts")
+        return
+    files.places[kind, name] = place
+    files._objects[kind][name] = item
+
+
+def _wrong(kind: str, item: dict[str, Any]) -> str:
+    """What keeps an object from being used at all; empty when nothing does."""
+    for column in ("labels", "annotations"):
+        if not isinstance(item["metadata"].get(column) or {}, dict):
+            return f"metadata.{column} is not a mapping"
+    if not isinstance(item.get("spec") or {}, dict):
+        return "spec is not a mapping"
+    spec = item.get("spec") or {}
+    if kind == "Job":
+        pod = (spec.get("template") or {}).get("spec") if isinstance(spec.get("template") or {}, dict) else None
+        if not isinstance(pod, dict) or not isinstance(pod.get("containers"), list) or not pod["containers"]:
+            return "spec.template.spec.containers is missing"
+        for field_name in ("parallelism", "completions"):
+            value = spec.get(field_name)
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
+                return f"spec.{field_name} is {value!r}, not a number of pods"
+    return ""
+
+
+def _texts_only(
+    kind: str, name: str, column: str, values: Mapping[Any, Any], place: Place, files: Files
+) -> dict[str, str]:
+    """Labels and annotations are text; kubectl refuses a bare number, so say so and go on with what was meant."""
+    result = {}
+    for key, value in values.items():
+        if not isinstance(value, str):
+            _complain(files, place, f'{kind} {name}: metadata.{column}.{key} must be text: write "{_plain(value)}"')
+        result[str(key)] = value if isinstance(value, str) else _plain(value)
+    return result
+
+
+def _plain(value: Any) -> str:
+    return json.dumps(value) if isinstance(value, bool | dict | list) else str(value)
+
+
+def _fill_in(files: Files) -> None:
+    """What a cluster, and Kueue in it, would have added."""
+    created = dt.datetime.fromtimestamp(files.instant / 1000, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    fresh = {key for key, job in files._objects["Job"].items() if not job["metadata"].get("uid")}
+    for kind, objects in files._objects.items():
+        for key, item in objects.items():
+            metadata = dict(item["metadata"])
+            metadata.setdefault("uid", str(uuid.uuid5(uuid.NAMESPACE_OID, f"{kind}/{key}")))
+            metadata.setdefault("creationTimestamp", created)
+            objects[key] = {**item, "metadata": metadata}
+    namespaces = files._objects["Namespace"]
+    for kind in ("Job", "Workload", "LocalQueue"):
+        for item in list(files._objects[kind].values()):
+            name = item["metadata"]["namespace"]
+            if name not in namespaces:
+                labels = {"kubernetes.io/metadata.name": name, MANAGED_LABEL: "true"}
+                metadata = {"name": name, "uid": "", "creationTimestamp": created, "labels": labels}
+                namespaces[name] = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
+    _make_workloads(files, fresh)
+
+
+def _make_workloads(files: Files, fresh: set[str]) -> None:
+    """Make the Workload of each Job that is not over and has none, as Kueue would; put the gate on fresh ones."""
+    jobs, workloads = files._objects["Job"], files._objects["Workload"]
+    priorities = {name: int(item.get("value", 0)) for name, item in files._objects["WorkloadPriorityClass"].items()}
+    owned = {owner.get("uid") for item in workloads.values() for owner in item["metadata"].get("ownerReferences") or ()}
+    for key, job in jobs.items():
+        place = files.places["Job", key]
+        metadata = job["metadata"]
+        if metadata["uid"] in owned or _over(job):
+            continue
+        if not queue_of(job):
+            if f"{metadata['namespace']}/default" not in files._objects["LocalQueue"]:
+                note = f"Job {key} names no queue (label kueue.x-k8s.io/queue-name): Kueue, and so the plan, ignores it"
+                files.remarks.append(Remark(place, note, False))
+                continue
+            job = _with(job, "labels", {"kueue.x-k8s.io/queue-name": "default"})
+        namespace = files._objects["Namespace"][metadata["namespace"]]
+        managed = (namespace["metadata"].get("labels") or {}).get(MANAGED_LABEL) == "true"
+        if key in fresh and managed:
+            job = _with(
+                job, "annotations", {GATES_ANNOTATION: with_gate(metadata["annotations"].get(GATES_ANNOTATION))}
+            )
+        jobs[key] = job
+        workload = workload_for(job, priorities)
+        made = f"{metadata['namespace']}/{workload['metadata']['name']}"
+        workload["metadata"]["uid"] = str(uuid.uuid5(uuid.NAMESPACE_OID, f"Workload/{made}"))
+        workloads[made] = workload
+        files.places["Workload", made] = place
+
+
+def with_gate(gates: str | None) -> str:
+    """A value of Kueue's gates annotation with ours in it."""
+    names = [name.strip() for name in (gates or "").split(",") if name.strip()]
+    return ",".join(names if GATE in names else [*names, GATE])
+
+
+def _with(item: Object, column: str, values: Mapping[str, str]) -> dict[str, Any]:
+    metadata = copy.copy(item["metadata"])
+    metadata[column] = {**(metadata.get(column) or {}), **values}
+    return {**item, "metadata": metadata}
+
+
+def _over(job: Object) -> bool:
+    conditions: Iterable[Mapping[str, Any]] = (job.get("status") or {}).get("conditions") or ()
+    return any(c.get("type") in ("Complete", "Failed") and c.get("status") == "True" for c in conditions)
+
+
+def _complain(files: Files, place: Place, message: str) -> None:
+    files.remarks.append(Remark(place, message, True))

@@ -1,0 +1,185 @@
+"""One scheduling cycle of Kueue: which of the ClusterQueues' heads are admitted, with which flavors, and why not.
+
+Follows Kueue 0.17 without preemption and fair sharing (``pkg/scheduler/scheduler.go``): each head is given flavors
+against the usage at the start of the cycle; then heads go in order of how far they borrow, priority and age, and what
+no longer fits is tried again in the next cycle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from solver.api import planner_pb2 as pb
+from solver.choose import Choice, Mode, Queues, Shapes, blank, claim, pack_queues, pack_shapes, retry
+from solver.quota import UNLIMITED, Int64s, QuotaTree, available, take
+
+ATTEMPTS = 16
+"""How often a workload is tried from its next flavor on, in cycles that follow at once; here all in one."""
+
+
+class Request(NamedTuple):
+    """What a workload asks for, ready for the kernels."""
+
+    shape: pb.RequestShape
+    names: tuple[str, ...]
+    """Of its pod sets."""
+    unknown: bool
+    """It asks for a resource that no ClusterQueue covers."""
+    shapes: Shapes
+    """One shape, number 0."""
+
+
+class Head(NamedTuple):
+    """First workload of a ClusterQueue."""
+
+    queue: int
+    """Position of the ClusterQueue in the tree."""
+    key: str
+    """``namespace/name`` of the workload."""
+    priority: int
+    age: tuple[str, str]
+    """Creation timestamp, then uid: Kueue's order among equals."""
+    request: Request
+
+
+class PodSetAssignment(NamedTuple):
+    """What a pod set gets."""
+
+    name: str
+    pods: int
+    flavors: dict[str, str]
+    """Flavor by resource."""
+    usage: dict[str, int]
+    """By resource, all pods together."""
+
+
+class Outcome(NamedTuple):
+    """What a cycle decided about one head."""
+
+    head: Head
+    admitted: tuple[PodSetAssignment, ...]
+    """Empty when it was not admitted."""
+    again: bool
+    """It fitted at the start of the cycle but not after another one: it stays in the queue and is tried at once."""
+    message: str
+    """Why it was not admitted, in Kueue's words."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """A quota tree with what the kernels need beside it."""
+
+    tree: QuotaTree
+    queues: Queues
+
+    @classmethod
+    def of(cls, tree: QuotaTree) -> Rules:
+        """Prepare a tree."""
+        return cls(tree, pack_queues(tree))
+
+    def request(self, shape: pb.RequestShape, names: Sequence[str]) -> Request:
+        """Prepare a request. A resource that the tree does not know yet is one that no ClusterQueue covers."""
+        known = len(self.tree.resources)
+        unknown = any(resource >= known for pod_set in shape.pod_sets for resource in pod_set.resources)
+        pod_sets: Sequence[Any] = [] if unknown else shape.pod_sets
+        shapes = pack_shapes(self.tree, [pod_sets])
+        return Request(shape, tuple(names), unknown, shapes)
+
+
+def cycle(rules: Rules, usage: Int64s, heads: Sequence[Head]) -> list[Outcome]:
+    """Run one cycle; ``usage`` (``int64 [N, C]``) then includes what was admitted."""
+    tree = rules.tree
+    nominated = []
+    for head in heads:
+        choice = blank(rules.queues, head.request.shapes)
+        mode, level, _ = retry(tree.arrays, rules.queues, head.request.shapes, usage, head.queue, 0, choice, ATTEMPTS)
+        if head.request.unknown:
+            mode = Mode.NO_FIT
+        nominated.append((0 if mode == Mode.NO_FIT else level, -head.priority, head.age, mode, head, choice))
+    nominated.sort(key=lambda entry: entry[:3])
+    reserved = usage.copy()
+    outcomes = []
+    for level, _, _, mode, head, choice in nominated:
+        node = int(tree.queue_node[head.queue])
+        admitted: tuple[PodSetAssignment, ...] = ()
+        message = ""
+        if mode == Mode.FITS:
+            if _fits(tree, reserved, node, choice.total):
+                claim(tree.arrays, reserved, node, choice.total)
+                claim(tree.arrays, usage, node, choice.total)
+                admitted = _assignments(rules, head, choice)
+            else:
+                message = "Workload no longer fits after processing another workload"
+        else:
+            message = _why(rules, usage, head)
+        if mode == Mode.WAITS:
+            _keep(tree, reserved, node, choice.total, level)
+        outcomes.append(Outcome(head, admitted, mode == Mode.FITS and not admitted, message))
+    return outcomes
+
+
+def _fits(tree: QuotaTree, usage: Int64s, node: int, total: Int64s) -> bool:
+    cells = np.flatnonzero(total).tolist()
+    return all(total[cell] <= max(0, available(tree.arrays, usage, node, cell)) for cell in cells)
+
+
+def _keep(tree: QuotaTree, usage: Int64s, node: int, total: Int64s, level: int) -> None:
+    """Keep quota until the end of the cycle for a workload that would need others to be gone."""
+    for cell in np.flatnonzero(total).tolist():
+        amount, own = int(total[cell]), int(tree.nominal[node, cell] - usage[node, cell])
+        limit = int(tree.borrowing[node, cell])
+        if level == 0:
+            amount = max(0, min(amount, own))
+        elif limit < UNLIMITED:
+            amount = min(amount, own + limit)
+        take(tree.arrays, usage, node, cell, amount)
+
+
+def _assignments(rules: Rules, head: Head, choice: Choice) -> tuple[PodSetAssignment, ...]:
+    tree, shapes, result = rules.tree, head.request.shapes, []
+    for row, name in enumerate(head.request.names):
+        pods = int(choice.pods[row])
+        flavors, used = {}, {}
+        for k in range(shapes.request_first[row], shapes.request_first[row + 1]):
+            resource = int(shapes.resource[k])
+            group = int(rules.queues.group[head.queue, resource])
+            if group >= 0:
+                flavor = int(choice.flavor[row, group - rules.queues.first[head.queue]])
+                flavors[tree.resources[resource]] = tree.flavors[flavor]
+                used[tree.resources[resource]] = int(shapes.amount[k]) * pods
+        result.append(PodSetAssignment(name, pods, flavors, used))
+    return tuple(result)
+
+
+def _why(rules: Rules, usage: Int64s, head: Head) -> str:
+    """Why a request does not fit, in Kueue's own words; the first pod set that is short of something, alone."""
+    tree, node = rules.tree, int(rules.tree.queue_node[head.queue])
+    if head.request.unknown:
+        return "it asks for a resource that is unavailable in ClusterQueue"
+    for pod_set, name in zip(head.request.shape.pod_sets, head.request.names, strict=True):
+        asked = {r: a * pod_set.count for r, a in zip(pod_set.resources, pod_set.amounts, strict=True) if a > 0}
+        covered = {resource for resources, _ in tree.groups[head.queue] for resource in resources}
+        reasons = [f"resource {tree.resources[r]} unavailable in ClusterQueue" for r in sorted(asked.keys() - covered)]
+        for resources, flavors in tree.groups[head.queue]:
+            for flavor in flavors:
+                if flavor in pod_set.excluded_flavors:
+                    reasons.append(f"flavor {tree.flavors[flavor]} doesn't match node affinity")
+                    continue
+                cells = {tree.cell(flavor, resource): asked[resource] for resource in resources if resource in asked}
+                reasons += filter(None, (_short(tree, usage, node, cell, amount) for cell, amount in cells.items()))
+        if reasons:
+            return f"couldn't assign flavors to pod set {name}: {', '.join(reasons)}"
+    return "couldn't assign flavors to all pod sets together"
+
+
+def _short(tree: QuotaTree, usage: Int64s, node: int, cell: int, amount: int) -> str:
+    most, free = int(tree.potential[node, cell]), max(0, available(tree.arrays, usage, node, cell))
+    what = tree.cell_name(cell)
+    if amount > most:
+        request = f"previously considered podsets requests (0) + current podset request ({amount})"
+        return f"insufficient quota for {what}, {request} > maximum capacity ({most})"
+    return f"insufficient unused quota for {what}, {amount - free} more needed" if amount > free else ""
