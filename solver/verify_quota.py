@@ -1,0 +1,393 @@
+"""The verifier's own reading of quota: the tree, what workloads ask for, and what is in use over time.
+
+Everything here is written from the contract and from Kueue's rules alone; nothing is shared with the planners.
+The quota formulas are Kueue 0.17's (``pkg/cache/scheduler/resource_node.go``).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from solver.api import planner_pb2 as pb
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+LONGEST = 1 << 52
+"""Times further than this from now, in milliseconds, and amounts above it are not taken for real."""
+
+UNLIMITED = 1 << 60
+"""Stands for an unset limit; larger than any sum of quotas."""
+
+TRIES = 100_000
+"""Ways to split an assignment among pod sets that are looked at."""
+
+MOST_PARTS = 256
+"""Parts of a request that are looked at; Kueue's own limit on pod sets is far below."""
+
+PODS = "pods"
+"""The resource that counts pods; Kueue adds it to every pod's request where the queue covers it."""
+
+
+def ints(column: Any, length: int | None = None, default: int = 0) -> Ints:
+    """A column as ``int64``; an empty one is ``length`` times ``default``, a wrong one is cut or filled."""
+    values = np.fromiter(column, np.int64, len(column))
+    if length is None or len(values) == length:
+        return values
+    result = np.full(length, default, dtype=np.int64)
+    known = min(length, len(values))
+    result[:known] = values[:known]
+    return result
+
+
+Offer = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
+"""What a ClusterQueue offers: for each resource group its resources, and its flavors."""
+
+
+def _offer(queue: pb.ClusterQueue) -> Offer:
+    return tuple(
+        (tuple(group.covered_resources), tuple(offer.flavor for offer in group.flavors))
+        for group in queue.resource_groups
+    )
+
+
+class Tree:
+    """The quota tree of a request. Nodes are numbered parents first; a queue without a place in it has node −1."""
+
+    def __init__(self, quota: pb.Quota) -> None:
+        self.resources = list(quota.resources)
+        self.flavors = [flavor.name for flavor in quota.flavors]
+        self.cells = len(self.resources) * len(self.flavors)
+        self.stopped = [queue.stopped for queue in quota.cluster_queues]
+        offers = [_offer(queue) for queue in quota.cluster_queues]
+        self.offers = list(dict.fromkeys(offers))
+        """What queues offer, each kind once."""
+        self.offer = np.array([self.offers.index(offer) for offer in offers], dtype=np.int64)
+        """Kind of offer of each queue."""
+        above = {cohort.name: cohort.parent for cohort in quota.cohorts}
+        for name in [*above.values(), *(queue.cohort for queue in quota.cluster_queues)]:
+            if name:
+                above.setdefault(name, "")
+        depth = {"": -1} | {name: _depth(name, above) for name in above}
+        placed = sorted((d, 0, name, -1) for name, d in depth.items() if name and d is not None)
+        for position, queue in enumerate(quota.cluster_queues):
+            beneath = depth[queue.cohort]
+            if beneath is not None:
+                placed.append((beneath + 1, 1, queue.name, position))
+        placed.sort()
+        self.depth = np.array([d for d, _, _, _ in placed], dtype=np.int64)
+        self.names = [f"{'ClusterQueue' if queue else 'Cohort'} {name}" for _, queue, name, _ in placed]
+        self.cohort = {name: k for k, (_, queue, name, _) in enumerate(placed) if not queue}
+        self.queue = np.full(len(self.stopped), -1, dtype=np.int64)
+        self.parent = np.full(len(placed), -1, dtype=np.int64)
+        for k, (_, is_queue, name, position) in enumerate(placed):
+            if is_queue:
+                self.queue[position] = k
+            up = quota.cluster_queues[position].cohort if is_queue else above[name]
+            self.parent[k] = self.cohort.get(up, -1)
+        self._read_quotas(quota)
+
+    def _read_quotas(self, quota: pb.Quota) -> None:
+        shape = (len(self.names), self.cells)
+        nominal = np.zeros(shape, dtype=np.int64)
+        lending = np.full(shape, UNLIMITED, dtype=np.int64)
+        borrowing = np.full(shape, UNLIMITED, dtype=np.int64)
+        given = [(self.cohort.get(cohort.name, -1), cohort.quotas) for cohort in quota.cohorts]
+        for at, queue in zip(self.queue.tolist(), quota.cluster_queues, strict=True):
+            given += [(at, group.flavors) for group in queue.resource_groups]
+        for node, quotas in given:
+            for offer in quotas if node >= 0 else ():
+                for amount in offer.resources:
+                    cell = self.cell(offer.flavor, amount.resource)
+                    if cell is None:
+                        continue
+                    nominal[node, cell] = clipped(amount.nominal)
+                    if amount.HasField("borrowing_limit"):
+                        borrowing[node, cell] = clipped(amount.borrowing_limit)
+                    if amount.HasField("lending_limit"):
+                        lending[node, cell] = clipped(amount.lending_limit)
+        subtree = nominal
+        self.local = np.zeros(shape, dtype=np.int64)
+        """What a node lends to nobody, ``[N, C]``."""
+        for node, up in reversed(list(enumerate(self.parent.tolist()))):
+            self.local[node] = np.where(lending[node] < UNLIMITED, np.maximum(0, subtree[node] - lending[node]), 0)
+            if up >= 0:
+                subtree[up] += subtree[node] - self.local[node]
+        self.limit = subtree + np.where(self.parent[:, None] >= 0, borrowing, 0)
+        """Most that a node may hold, ``[N, C]``: what its subtree has and, below a root, what it may borrow."""
+
+    def cell(self, flavor: int, resource: int) -> int | None:
+        """Number of a cell, or nothing when the request has no such flavor or resource."""
+        if flavor < len(self.flavors) and resource < len(self.resources):
+            return flavor * len(self.resources) + resource
+        return None
+
+    def cell_name(self, cell: int) -> str:
+        """As Kueue's messages have it."""
+        flavor, resource = divmod(cell, len(self.resources))
+        return f"{self.resources[resource]} in flavor {self.flavors[flavor]}"
+
+    def reserved_node(self, name: str) -> int:
+        """Node that a reservation names: a ClusterQueue or else a Cohort; −1 when there is none."""
+        for kind in ("ClusterQueue", "Cohort"):
+            if f"{kind} {name}" in self._by_name:
+                return self._by_name[f"{kind} {name}"]
+        return -1
+
+    @cached_property
+    def _by_name(self) -> dict[str, int]:
+        return {name: node for node, name in enumerate(self.names)}
+
+    @cached_property
+    def empty(self) -> Ints:
+        """What would be available at each node if nothing were in use, ``[N, C]``: more never fits."""
+        result = self.limit.copy()
+        for node, up in enumerate(self.parent.tolist()):
+            if up >= 0:
+                result[node] = np.minimum(result[node], self.local[node] + result[up])
+        return result
+
+
+def _depth(name: str, above: Mapping[str, str]) -> int | None:
+    """Cohorts between this one and its root; nothing when there is no root, because they go round in a circle."""
+    depth = 0
+    while above[name]:
+        name = above[name]
+        depth += 1
+        if depth > len(above):
+            return None
+    return depth
+
+
+def clipped(amount: int) -> int:
+    """An amount, cut to what is taken for real."""
+    return max(-LONGEST, min(amount, LONGEST))
+
+
+class Amounts:
+    """The assignments of a table: entries of assignment ``a`` are ``first[a] … first[a+1]``, one for each cell."""
+
+    def __init__(self, assignments: Sequence[pb.Assignment], tree: Tree) -> None:
+        self.totals: list[dict[int, int] | None] = [_totals(assignment, tree) for assignment in assignments]
+        """Amount of each cell; nothing where the assignment makes no sense."""
+        sizes = [len(total or ()) for total in self.totals]
+        self.first = np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
+        self.cell = np.array([cell for total in self.totals for cell in total or ()], dtype=np.int64)
+        self.amount = np.array([x for total in self.totals for x in (total or {}).values()], dtype=np.int64)
+
+
+def _totals(assignment: pb.Assignment, tree: Tree) -> dict[int, int] | None:
+    if not len(assignment.flavors) == len(assignment.resources) == len(assignment.amounts):
+        return None
+    totals: dict[int, int] = defaultdict(int)
+    for flavor, resource, amount in zip(assignment.flavors, assignment.resources, assignment.amounts, strict=True):
+        cell = tree.cell(flavor, resource)
+        if cell is None or not 0 <= amount <= LONGEST:
+            return None
+        totals[cell] += amount
+    return {cell: amount for cell, amount in totals.items() if amount > 0}
+
+
+class Use(NamedTuple):
+    """``amount`` of ``cell`` held at ``node`` during ``[start, end)``, positions of instants. Parallel columns."""
+
+    node: Ints
+    cell: Ints
+    amount: Ints
+    start: Ints
+    end: Ints
+
+    def joined(self, other: Use) -> Use:
+        return Use(*(np.concatenate(pair) for pair in zip(self, other, strict=True)))
+
+
+def held_by(node: Ints, start: Ints, end: Ints, assignment: Ints, amounts: Amounts) -> tuple[Use, Ints]:
+    """What rows hold at their nodes, by cell, and to which row each entry belongs."""
+    sizes = amounts.first[assignment + 1] - amounts.first[assignment]
+    row = np.repeat(np.arange(len(node)), sizes)
+    entry = np.arange(len(row)) + np.repeat(amounts.first[assignment] - np.cumsum(sizes) + sizes, sizes)
+    return Use(node[row], amounts.cell[entry], amounts.amount[entry], start[row], end[row]), row
+
+
+class Steps:
+    """Use of every node and cell as step functions of time.
+
+    A step has a *key*: node, cell and instant, packed in that order into one integer, so that one sorted array holds
+    all functions. Everything that is taken is given back, so each function ends at 0 and a running sum over all keys
+    needs no borders.
+    """
+
+    def __init__(self, tree: Tree, use: Use, instants: int) -> None:
+        self.tree, self.instants = tree, instants
+        key = (use.node * tree.cells + use.cell) * instants
+        keys = np.concatenate((key + use.start, key + use.end))
+        amount: npt.NDArray[Any] = use.amount
+        if amount.sum(dtype=np.float64) >= UNLIMITED:  # exact all the same, with Python's integers
+            amount = amount.astype(object)
+        changes = np.concatenate((amount, -amount))
+        depth = np.concatenate((tree.depth[use.node],) * 2)
+        local = tree.local.reshape(-1)
+        levels: list[tuple[Ints, npt.NDArray[Any]]] = []
+        passed_keys, passed = keys[:0], changes[:0]
+        for level in reversed(range(int(tree.depth.max(initial=-1)) + 1)):
+            here = depth == level
+            level_keys, level_changes = _summed(
+                np.concatenate((keys[here], passed_keys)), np.concatenate((changes[here], passed))
+            )
+            level_use = np.cumsum(level_changes)
+            levels.append((level_keys, level_use))
+            group, instant = np.divmod(level_keys, max(1, instants))
+            passed = np.diff(np.maximum(0, level_use - local[group]), prepend=0)
+            node, cell = np.divmod(group, max(1, tree.cells))
+            up = tree.parent[node]
+            moved = (up >= 0) & (passed != 0)
+            passed = passed[moved]
+            passed_keys = (up[moved] * tree.cells + cell[moved]) * instants + instant[moved]
+        # Nodes are numbered by depth, so the levels are in order of their keys, the root's first.
+        self._keys = np.concatenate([np.full(1, -1), *(k for k, _ in reversed(levels))])
+        self._use = np.concatenate([np.zeros(1, dtype=changes.dtype), *(u for _, u in reversed(levels))])
+
+    def use(self, node: Ints, cell: Ints, instant: Ints) -> npt.NDArray[Any]:
+        """Use right after all changes at an instant."""
+        key = (node * self.tree.cells + cell) * self.instants + instant
+        return self._use[np.searchsorted(self._keys, key, side="right") - 1]
+
+    def over(self) -> Bools:
+        """Cells of which some node holds more than its limit at some instant: ``bool [C]``. The others are fine."""
+        group = self._keys[1:] // self.instants
+        result = np.zeros(self.tree.cells, dtype=np.bool_)
+        result[group[self._use[1:] > self.tree.limit.reshape(-1)[group]] % self.tree.cells] = True
+        return result
+
+    def available(self, node: Ints, cell: Ints, instant: Ints) -> tuple[npt.NDArray[Any], Ints]:
+        """What is left at each (node, cell, instant), and which node of its path to the root leaves no more.
+
+        Kueue's recursion, written out: no node on the way up may hold more than its limit, but what is private below it
+        and not in use yet comes on top, because using that takes nothing from it. Negative: more is held than Kueue
+        would grant.
+        """
+        tree = self.tree
+        left: npt.NDArray[Any] = np.full(len(node), UNLIMITED << 1, dtype=self._use.dtype)
+        private: npt.NDArray[Any] = np.zeros_like(left)
+        tightest = node.copy()
+        on = np.arange(len(node))
+        while len(on):
+            of = cell[on]
+            used = self.use(node, of, instant[on])
+            here = tree.limit[node, of] - used + private[on]
+            less = here < left[on]
+            left[on[less]], tightest[on[less]] = here[less], node[less]
+            private[on] += np.maximum(0, tree.local[node, of] - used)
+            node = tree.parent[node]
+            on, node = on[node >= 0], node[node >= 0]
+        return left, tightest
+
+    def shortage(self, node: int, cell: int, instant: int) -> str:
+        """Which node of the tree has too little at an instant, in plain words."""
+        at = np.array([node]), np.array([cell]), np.array([instant])
+        tight = self.available(*at)[1]
+        limit, used = self.tree.limit[tight[0], cell], self.use(tight, *at[1:])[0]
+        borrowed = " with all it may borrow" if self.tree.parent[tight[0]] >= 0 else ""
+        what = self.tree.cell_name(cell)
+        return f"{self.tree.names[tight[0]]} has {limit} of {what}{borrowed} and {used} would be in use"
+
+
+def distinct(values: Ints) -> Ints:
+    """Sorted, each once. (``np.unique`` hashes integers, which is several times slower.)"""
+    values = np.sort(values)
+    first = np.ones(len(values), dtype=np.bool_)
+    first[1:] = values[1:] != values[:-1]
+    return values[first]
+
+
+def _summed(keys: Ints, values: npt.NDArray[Any]) -> tuple[Ints, npt.NDArray[Any]]:
+    """Distinct keys in order, and the sum of the values of each."""
+    if not len(keys):
+        return keys, values
+    order = np.argsort(keys)
+    keys = keys[order]
+    first = np.flatnonzero(np.diff(keys, prepend=-1))
+    return keys[first], np.add.reduceat(values[order], first)
+
+
+class TooMany(Exception):
+    """A request of so many parts that the ways to split an assignment cannot all be looked at."""
+
+
+class Demand:
+    """What a workload of a shape asks of a queue: parts that must each be held in one flavor.
+
+    A part is what one pod set asks of one resource group.
+    """
+
+    def __init__(self, shape: pb.RequestShape, offer: Offer, tree: Tree) -> None:
+        self.parts: list[list[dict[int, int]]] = []
+        """For each part, for each flavor it may be held in, the amount of each cell."""
+        self.covered = True
+        """Whether the queue offers all that is asked for."""
+        group_of = {resource: group for group, (resources, _) in enumerate(offer) for resource in resources}
+        for pod_set in shape.pod_sets:
+            each = dict(zip(pod_set.resources, pod_set.amounts, strict=False))
+            if PODS in tree.resources:
+                pods = tree.resources.index(PODS)
+                each.pop(pods, None)
+                if pods in group_of:
+                    each[pods] = 1
+            asked: dict[int, dict[int, int]] = defaultdict(dict)
+            for resource, amount in each.items():
+                if amount * pod_set.count <= 0:
+                    continue
+                if resource not in group_of:
+                    self.covered = False
+                    continue
+                asked[group_of[resource]][resource] = amount * pod_set.count
+            for group, amounts in asked.items():
+                flavors = [f for f in offer[group][1] if f not in pod_set.excluded_flavors]
+                self.parts.append(
+                    [{cell: x for r, x in amounts.items() if (cell := tree.cell(f, r)) is not None} for f in flavors]
+                )
+
+    def split(self, room: Mapping[int, int], *, all_of_it: bool) -> bool:
+        """Whether the parts can be held in ``room`` (amount by cell), using up ``all_of_it``.
+
+        Raises
+        ------
+        TooMany
+            Above ``MOST_PARTS`` parts, or after ``TRIES`` steps.
+        """
+        if not self.covered:
+            return False
+        if len(self.parts) > MOST_PARTS:
+            raise TooMany
+        steps = 0
+        hopeless: set[tuple[int, tuple[int, ...]]] = set()
+        left = dict(room)
+
+        def place(part: int) -> bool:
+            nonlocal steps
+            if part == len(self.parts):
+                return not all_of_it or not any(left.values())
+            seen = (part, tuple(left.values()))
+            if seen in hopeless:
+                return False
+            steps += 1
+            if steps > TRIES:
+                raise TooMany
+            for way in self.parts[part]:
+                if all(left.get(cell, 0) >= amount for cell, amount in way.items()):
+                    for cell, amount in way.items():
+                        left[cell] -= amount
+                    if place(part + 1):
+                        return True
+                    for cell, amount in way.items():
+                        left[cell] += amount
+            hopeless.add(seen)
+            return False
+
+        return place(0)
