@@ -1,22 +1,64 @@
-"""The control loop: look, adopt the plan that came, release what is due, tell owners, ask for the next plan."""
+"""The control loop: look, adopt the plan that came, release what is due, tell owners, ask for the next plan.
+
+Nothing on the way from a change to a release waits for the planner. All state is in the cluster: what the loop
+remembers (what it has just released, whom it has told what) only bridges the time until the cluster shows it.
+"""
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Callable
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
-from scheduler.cluster import Cluster, ReleaseResult
+import numpy as np
+
+from scheduler.cluster import Cluster, Reference, Release, ReleaseResult
+from scheduler.dispatch import Turns, dispatch, turns
 from scheduler.metrics import Metrics
-from scheduler.planner_client import Planner
+from scheduler.news import News, stranded
+from scheduler.planner_client import Answer, Planner, PlannerError, PlannerRefused
 from scheduler.plans import PlanInForce
-from scheduler.settings import Settings
-from scheduler.snapshot import Item, Snapshot
+from scheduler.settings import SECOND, Settings
+from scheduler.snapshot import Complaint, Item, Snapshot, Snapshotter
+from solver.api import planner_pb2 as pb
+from solver.decode import InvalidRequest, decode
+from solver.problem import Problem, State
+from solver.quota import Bools
+
+log = logging.getLogger(__name__)
+
+SLIPPED = SECOND
+"""A planned start that passed this long ago without a release shows that the plan is out of date (milliseconds)."""
+
+RETRY = 2 * SECOND
+"""Least time between two requests when the first one failed, or the plan has slipped (milliseconds)."""
+
+REFUSED_PAUSE = 60 * SECOND
+"""How long an object that the cluster would not let us release is left alone (milliseconds)."""
+
+_REJECTED = {
+    int(pb.NEVER_FITS): ("NeverFits", "can never be admitted: {}"),
+    int(pb.INVALID): ("Unplannable", "cannot be planned: {}"),
+    int(pb.QUEUE_STOPPED): ("QueueStopped", "{}"),
+}
 
 
 def always() -> bool:
     """Leave to act of a loop that has no rival."""
     return True
+
+
+@runtime_checkable
+class ReleasesTogether(Protocol):
+    """A cluster that can release several objects at once."""
+
+    def release_all(self, targets: Sequence[Reference]) -> Sequence[ReleaseResult]:
+        """Release in this order."""
 
 
 @dataclass(frozen=True)
@@ -28,10 +70,15 @@ class Step:
     releases: tuple[tuple[Item, ReleaseResult], ...]
     asked: bool
     """Whether a new plan was asked for."""
+    pause: float
+    """Seconds until something is due though nothing changes; at most ``settings.idle_seconds``."""
 
 
 class Loop:
     """Releases work when its turn has come.
+
+    Work that has just appeared waits a moment, for others of its kind to appear and for a plan that knows them all
+    (``settings.settle_ms``, ``settings.newcomer_wait_ms``): a start cannot be taken back.
 
     Parameters
     ----------
@@ -43,10 +90,12 @@ class Loop:
         Asked before each release: whether this replica still leads. Without leave the loop plans but changes nothing.
     metrics
         What it counts into; its own by default.
-    """
 
-    plan: PlanInForce | None
-    """The plan in force."""
+    Attributes
+    ----------
+    plan
+        The plan in force, None before the first one.
+    """
 
     def __init__(
         self,
@@ -56,12 +105,277 @@ class Loop:
         may_act: Callable[[], bool] = always,
         metrics: Metrics | None = None,
     ) -> None:
-        raise NotImplementedError
+        self.plan: PlanInForce | None = None
+        self._cluster = cluster
+        self._planner = planner
+        self._settings = settings or Settings()
+        self._may_act = may_act
+        self._metrics = metrics or Metrics()
+        self._snapshotter = Snapshotter(self._settings)
+        self._news = News(cluster, self._settings)
+        self._released: set[str] = set()
+        self._seen: dict[str, int] = {}
+        """When each waiting Workload was first seen, by uid."""
+        self._shunned: dict[str, int] = {}
+        """Until when Workloads that could not be released are left alone, by uid."""
+        self._stranded: dict[str, tuple[int, bool]] = {}
+        """Since when Workloads are stranded, and whether that was ever confirmed, by uid."""
+        self._planner_away = False
+        self._asked: int | None = None
+        """Signature of what the last plan was asked for; None: ask anew."""
+        self._asked_at = 0
 
     def step(self) -> Step:
         """One round. Never waits for the planner, unless that plans inline."""
-        raise NotImplementedError
+        self._metrics.beat()
+        self._adopt()
+        snapshot = self._snapshotter.take(self._cluster, self.plan, self._released)
+        self._remember(snapshot)
+        problem = self._problem(snapshot)
+        complaints: list[Complaint] = []
+        due: list[Item] = []
+        pause = self._settings.idle_seconds
+        if problem is not None:
+            with self._contained("dispatch"):
+                complaints = _rejections(snapshot, problem)
+                due, pause = self._due(snapshot, problem)
+        releases: list[tuple[Item, ReleaseResult]] = []
+        if self._may_act():
+            releases = [*self._release(due, snapshot.now), *self._let_go(snapshot)]
+            with self._contained("news"):
+                self._news.tell(snapshot, self.plan, complaints, self._released)
+        asked = self._ask(snapshot)
+        self._count(snapshot)
+        if asked and not self._planner.busy():
+            pause = 0.0  # the answer is here already
+        return Step(snapshot, self.plan, tuple(releases), asked, pause)
 
     def run(self, stop: threading.Event) -> None:
-        """Rounds until told to stop: at once when something changes, else every ``settings.idle_seconds``."""
-        raise NotImplementedError
+        """Rounds until told to stop: at once when something changes, else when something is due."""
+        while not stop.is_set():
+            pause = self._settings.idle_seconds
+            try:
+                pause = self.step().pause
+            except Exception:
+                log.exception("a round of the loop failed")
+                self._metrics.error("step")
+                stop.wait(pause)
+            if not stop.is_set():
+                self._cluster.wait(pause)
+
+    # --- plans ---------------------------------------------------------------------------------------------------
+
+    def _adopt(self) -> None:
+        while (answer := self._planner.answer()) is not None:
+            if answer.plan is None:
+                self._failed(answer)
+                continue
+            if self._planner_away:
+                log.info("the planner answers again", extra={"engine": answer.plan.engine})
+            self._planner_away = False
+            self.plan = answer.plan
+            self._metrics.planned(answer.plan.engine, answer.seconds)
+            log.info(
+                "plan adopted",
+                extra={
+                    "engine": answer.plan.engine,
+                    "workloads": len(answer.plan.placements),
+                    "objective": list(answer.plan.objective),
+                    "gap": answer.plan.gap,
+                    "seconds": round(answer.seconds, 3),
+                },
+            )
+
+    def _failed(self, answer: Answer) -> None:
+        error = answer.error
+        reason = error.reason if isinstance(error, PlannerError) else "error"
+        self._metrics.plan_failed(reason)
+        if not isinstance(error, PlannerRefused):
+            self._asked = None  # worth asking the same again
+        if not self._planner_away:
+            log.warning(
+                "no plan came; going on with the last one, newcomers stand behind it by due date",
+                extra={"reason": reason, "error": str(error)},
+                exc_info=None if isinstance(error, PlannerError) else error,
+            )
+        self._planner_away = True
+
+    def _ask(self, snapshot: Snapshot) -> bool:
+        """Ask for a new plan if something has changed that matters to it, or the one in force has aged."""
+        waiting = [item for item in snapshot.items if item.state == State.PENDING and item.uid not in self._released]
+        if not waiting:
+            return False
+        age = snapshot.now - self._asked_at
+        changed = snapshot.signature != self._asked if self._asked is not None else age >= RETRY
+        if not (changed or age >= self._settings.replan_ms or (age >= RETRY and self._slipped(waiting, snapshot.now))):
+            return False
+        self._asked, self._asked_at = snapshot.signature, snapshot.now
+        self._planner.ask(snapshot.request)
+        return True
+
+    def _slipped(self, waiting: list[Item], now: int) -> bool:
+        """Whether work should have started by now and has not: something runs longer than was planned."""
+        placements = self.plan.placements if self.plan else {}
+        return any(
+            placement.start + SLIPPED < now for item in waiting if (placement := placements.get(item.uid)) is not None
+        )
+
+    # --- releases ------------------------------------------------------------------------------------------------
+
+    def _problem(self, snapshot: Snapshot) -> Problem | None:
+        """The snapshot as dispatch reads it; None when nothing waits for us, or the queues make no sense."""
+        if not any(item.state == State.PENDING for item in snapshot.items):
+            return None
+        try:
+            return decode(snapshot.request)
+        except InvalidRequest as error:
+            log.error("nothing can be released: the queues make no sense", extra={"error": str(error)})
+            self._metrics.error("queues")
+            return None
+
+    def _due(self, snapshot: Snapshot, problem: Problem) -> tuple[list[Item], float]:
+        """What is to be released now, in order, and seconds until more may be due though nothing changes."""
+        now = snapshot.now
+        items = [snapshot.items[row] for row in problem.row]
+        turn = turns(problem, self.plan)
+        dates: list[int] = []
+        settled = self._settled(problem, items, turn, now, dates)
+        releasable = [
+            bool(ready) and item.releasable and item.uid not in self._released and item.uid not in self._shunned
+            for item, ready in zip(items, settled, strict=True)
+        ]
+        dates += [until - now for until in self._shunned.values()]
+        due = [items[position] for position in dispatch(problem, turn, releasable)]
+        waits = np.maximum(problem.release, turn.not_before)
+        dates += waits[waits > 0].tolist()
+        pause = min((date for date in dates if date > 0), default=self._settings.idle_seconds * SECOND) / SECOND
+        return due, min(pause, self._settings.idle_seconds)
+
+    def _settled(self, problem: Problem, items: list[Item], turn: Turns, now: int, dates: list[int]) -> Bools:
+        """Which rows have been there long enough for their turn to be trusted. Adds instants when that changes."""
+        settle, wait = self._settings.settle_ms, self._settings.newcomer_wait_ms
+        pending = problem.state == State.PENDING
+        age = np.array([now - self._seen.get(item.uid, now) for item in items], dtype=np.int64)
+        youngest = int(age[pending].min(initial=wait))
+        known = youngest >= settle and bool((turn.start[pending] >= 0).all())
+        dates += [int(date) for date in (settle - youngest, *(wait - age[age < wait])) if date > 0]
+        return (age >= wait) | ((age >= settle) & (known or self._planner_away))
+
+    def _release(self, items: list[Item], now: int) -> list[tuple[Item, ReleaseResult]]:
+        """Take our gate off, and remember what came of it."""
+        if not items:
+            return []
+        begun = time.perf_counter()
+        results: Sequence[ReleaseResult]
+        if isinstance(self._cluster, ReleasesTogether):
+            try:
+                results = self._cluster.release_all([item.root for item in items])
+            except Exception as error:
+                results = [self._broken(item, error) for item in items]
+        else:
+            results = [self._release_one(item) for item in items]
+        seconds = time.perf_counter() - begun
+        for item, result in zip(items, results, strict=True):
+            self._metrics.released(result.release.value, seconds)
+            self._note(item, result, now)
+        return list(zip(items, results, strict=True))
+
+    def _release_one(self, item: Item) -> ReleaseResult:
+        if not self._may_act():
+            return ReleaseResult(Release.TRY_AGAIN, "this replica does not lead any more")
+        try:
+            return self._cluster.release(item.root)
+        except Exception as error:
+            return self._broken(item, error)
+
+    def _broken(self, item: Item, error: Exception) -> ReleaseResult:
+        log.exception("a release failed", extra={"root": str(item.root)}, exc_info=error)
+        self._metrics.error("release")
+        return ReleaseResult(Release.TRY_AGAIN, str(error))
+
+    def _note(self, item: Item, result: ReleaseResult, now: int) -> None:
+        outcome = result.release
+        if outcome in (Release.DONE, Release.NOT_GATED):
+            self._released.add(item.uid)
+        elif outcome == Release.TRY_AGAIN:
+            self._shunned[item.uid] = now + SECOND
+        else:
+            self._shunned[item.uid] = now + REFUSED_PAUSE
+        if outcome == Release.REFUSED:
+            self._news.once(Complaint(item.root, "ReleaseRefused", f"cannot be released: {result.message}"))
+        placement = self.plan.placements.get(item.uid) if self.plan else None
+        log.log(
+            logging.INFO if outcome in (Release.DONE, Release.NOT_GATED) else logging.WARNING,
+            "release",
+            extra={
+                "outcome": outcome.value,
+                "detail": result.message,
+                "root": str(item.root),
+                "workload": f"{item.workload.namespace}/{item.workload.name}",
+                "cluster_queue": item.cluster_queue,
+                "deadline_ms": item.deadline,
+                "planned_start_ms": placement.start if placement else None,
+                "now_ms": now,
+            },
+        )
+
+    def _let_go(self, snapshot: Snapshot) -> list[tuple[Item, ReleaseResult]]:
+        """Take our gate off work whose queue stays missing or stopped: gated, it keeps Kueue 0.17 busy for ever."""
+        since: dict[str, tuple[int, bool]] = {}
+        ripe = []
+        for lost in snapshot.stranded:
+            first, confirmed = self._stranded.get(lost.item.uid, (snapshot.now, False))
+            since[lost.item.uid] = first, confirmed or lost.confirmed
+            old = snapshot.now - first >= self._settings.stranded_ms and since[lost.item.uid][1]
+            if old and lost.item.releasable and lost.item.uid not in self._shunned:
+                ripe.append(lost)
+        self._stranded = since
+        releases = self._release([lost.item for lost in ripe], snapshot.now)
+        for lost, (_, result) in zip(ripe, releases, strict=True):
+            if result.release == Release.DONE:
+                self._news.once(stranded(lost.item.root, lost.message))
+        return releases
+
+    # --- memory and numbers --------------------------------------------------------------------------------------
+
+    def _remember(self, snapshot: Snapshot) -> None:
+        there = {item.uid for item in snapshot.items}
+        self._released &= there | {lost.item.uid for lost in snapshot.stranded}
+        self._seen = {item.uid: self._seen.get(item.uid, snapshot.now) for item in snapshot.items}
+        self._shunned = {uid: until for uid, until in self._shunned.items() if until > snapshot.now}
+
+    def _count(self, snapshot: Snapshot) -> None:
+        counts: dict[int, Counter[str]] = {int(state): Counter() for state in State}
+        late: Counter[str] = Counter()
+        placements = self.plan.placements if self.plan else {}
+        for item in snapshot.items:
+            counts[item.state][item.cluster_queue] += 1
+            placement = placements.get(item.uid)
+            if item.state == State.PENDING and placement and item.deadline and placement.finish > item.deadline:
+                late[item.cluster_queue] += 1
+        self._metrics.queues(
+            gated=counts[State.PENDING],
+            in_flight=counts[State.IN_FLIGHT],
+            running=counts[State.RUNNING],
+            late=late,
+        )
+
+    @contextmanager
+    def _contained(self, where: str) -> Iterator[None]:
+        """Whatever goes wrong inside is logged and counted, and the loop goes on."""
+        try:
+            yield
+        except Exception:
+            log.exception("the loop goes on after an error", extra={"where": where})
+            self._metrics.error(where)
+
+
+def _rejections(snapshot: Snapshot, problem: Problem) -> list[Complaint]:
+    """What to tell the owners of work that cannot be planned."""
+    complaints = []
+    for rejected in problem.rejected:
+        item = snapshot.items[rejected.row]
+        if item.state == State.PENDING:
+            reason, message = _REJECTED[rejected.kind]
+            complaints.append(Complaint(item.root, reason, message.format(rejected.message)))
+    return complaints

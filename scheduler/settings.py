@@ -42,6 +42,10 @@ class Settings:
     """Whether the planned start is also written into an annotation of the root object."""
     replan_ms: int = MINUTE
     """A new plan is asked for at least this often, even if nothing seems to have changed."""
+    settle_ms: int = SECOND // 2
+    """Work is released this long after it (and what came after it) was first seen: others may be right behind it."""
+    newcomer_wait_ms: int = 2 * SECOND
+    """Work is released without waiting for a plan that knows all that waits after this long."""
     notice_interval_ms: int = 5 * MINUTE
     """At most one Event about its planned start per workload in this time."""
     notices_per_step: int = 20
@@ -50,7 +54,7 @@ class Settings:
     """A planned start that moves by less than this, or by less than a tenth of the time until it, is not news."""
     in_flight_warning_ms: int = MINUTE
     """Released work that Kueue has not admitted after this long is warned about (never taken back)."""
-    minimum_remaining_ms: int = 10 * SECOND
+    minimum_remaining_ms: int = 2 * SECOND
     """Work that outlives its estimate is expected to run at least this much longer, or a tenth of its estimate."""
     owner_grace_ms: int = 10 * SECOND
     """How long a Workload's owner may be unknown (watches of two kinds are not in step) before it counts as gone."""
