@@ -6,8 +6,6 @@ What is wrong with one object is said with its file and line and does not stop t
 
 from __future__ import annotations
 
-import copy
-import datetime as dt
 import json
 import re
 import sys
@@ -19,14 +17,13 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from scheduler.cluster import GATE, GATES_ANNOTATION, KINDS, PREFIX, Object
+from scheduler.annotations import format_instant
+from scheduler.cluster import GATE, GATES_ANNOTATION, KINDS, QUEUE_LABEL, Object
+from scheduler.settings import Settings
 from scheduler.workloads import queue_of, workload_for
 
 STDIN = "-"
 """Stands for the standard input among the paths."""
-
-MANAGED_LABEL = f"{PREFIX}/managed"
-"""Label of the namespaces in which the gate is put on new jobs."""
 
 API_VERSIONS = {
     "Namespace": "v1",
@@ -94,7 +91,9 @@ class Files:
         return any(remark.error for remark in self.remarks)
 
 
-def read(paths: Sequence[str], now: int) -> Files:
+def read(
+    paths: Sequence[str], now: int, *, gate_all: bool = False, managed_label: str = Settings.managed_label
+) -> Files:
     """Read objects from files and folders (``*.yaml``, ``*.yml``, ``*.json``, not their subfolders) and from ``-``.
 
     What a cluster would have filled in is filled in: namespace, uid, creation time (``now``), the Workload of each
@@ -107,13 +106,17 @@ def read(paths: Sequence[str], now: int) -> Files:
         Files, folders, or :data:`STDIN`.
     now
         Milliseconds since the Unix epoch.
+    gate_all
+        Put the gate on all work that has no quota yet: what if Punctual were in charge of it?
+    managed_label
+        Label of the namespaces in which new jobs get the gate.
     """
     files = Files(now)
     for path, text in _texts(paths, files):
         for place, data in _documents(path, text, files):
             for where, item in _items(place, data, files):
                 _add(item, where, files)
-    _fill_in(files)
+    _fill_in(files, managed_label, gate_all)
     return files
 
 
@@ -311,55 +314,56 @@ def _plain(value: Any) -> str:
     return json.dumps(value) if isinstance(value, bool | dict | list) else str(value)
 
 
-def _fill_in(files: Files) -> None:
+def _fill_in(files: Files, managed_label: str, gate_all: bool) -> None:
     """What a cluster, and Kueue in it, would have added."""
-    created = dt.datetime.fromtimestamp(files.instant / 1000, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    fresh = {key for key, job in files._objects["Job"].items() if not job["metadata"].get("uid")}
+    created = format_instant(files.instant // 1000 * 1000)
+    jobs, workloads, namespaces = (files._objects[kind] for kind in ("Job", "Workload", "Namespace"))
+    fresh = {key for key, job in jobs.items() if not job["metadata"].get("uid")}
     for kind, objects in files._objects.items():
         for key, item in objects.items():
             metadata = dict(item["metadata"])
-            metadata.setdefault("uid", str(uuid.uuid5(uuid.NAMESPACE_OID, f"{kind}/{key}")))
-            metadata.setdefault("creationTimestamp", created)
+            metadata["uid"] = metadata.get("uid") or str(uuid.uuid5(uuid.NAMESPACE_OID, f"{kind}/{key}"))
+            metadata["creationTimestamp"] = metadata.get("creationTimestamp") or created
             objects[key] = {**item, "metadata": metadata}
-    namespaces = files._objects["Namespace"]
-    for kind in ("Job", "Workload", "LocalQueue"):
-        for item in list(files._objects[kind].values()):
-            name = item["metadata"]["namespace"]
-            if name not in namespaces:
-                labels = {"kubernetes.io/metadata.name": name, MANAGED_LABEL: "true"}
-                metadata = {"name": name, "uid": "", "creationTimestamp": created, "labels": labels}
-                namespaces[name] = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
-    _make_workloads(files, fresh)
+    ours = {jobs[key]["metadata"]["namespace"] for key in fresh}
+    for item in (*jobs.values(), *workloads.values(), *files._objects["LocalQueue"].values()):
+        name = item["metadata"]["namespace"]
+        if name not in namespaces:
+            labels = {managed_label: "true"} if name in ours or gate_all else {}
+            metadata = {"name": name, "uid": f"namespace {name}", "creationTimestamp": created, "labels": labels}
+            namespaces[name] = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
+    managed = {
+        name for name, item in namespaces.items() if (item["metadata"].get("labels") or {}).get(managed_label) == "true"
+    }
+    gated = {key for key, job in jobs.items() if gate_all or (key in fresh and job["metadata"]["namespace"] in managed)}
+    _make_workloads(files, gated)
+    if gate_all:
+        for objects in (jobs, workloads):
+            objects.update({key: _gated(item) for key, item in objects.items()})
 
 
-def _make_workloads(files: Files, fresh: set[str]) -> None:
-    """Make the Workload of each Job that is not over and has none, as Kueue would; put the gate on fresh ones."""
+def _make_workloads(files: Files, gated: set[str]) -> None:
+    """Make the Workload of each Job that is not over and has none, as Kueue would; put the gate on some first."""
     jobs, workloads = files._objects["Job"], files._objects["Workload"]
     priorities = {name: int(item.get("value", 0)) for name, item in files._objects["WorkloadPriorityClass"].items()}
     owned = {owner.get("uid") for item in workloads.values() for owner in item["metadata"].get("ownerReferences") or ()}
     for key, job in jobs.items():
-        place = files.places["Job", key]
         metadata = job["metadata"]
         if metadata["uid"] in owned or _over(job):
             continue
         if not queue_of(job):
             if f"{metadata['namespace']}/default" not in files._objects["LocalQueue"]:
-                note = f"Job {key} names no queue (label kueue.x-k8s.io/queue-name): Kueue, and so the plan, ignores it"
-                files.remarks.append(Remark(place, note, False))
+                note = f"Job {key} names no queue (label {QUEUE_LABEL}): Kueue, and so the plan, ignores it"
+                files.remarks.append(Remark(files.places["Job", key], note, False))
                 continue
-            job = _with(job, "labels", {"kueue.x-k8s.io/queue-name": "default"})
-        namespace = files._objects["Namespace"][metadata["namespace"]]
-        managed = (namespace["metadata"].get("labels") or {}).get(MANAGED_LABEL) == "true"
-        if key in fresh and managed:
-            job = _with(
-                job, "annotations", {GATES_ANNOTATION: with_gate(metadata["annotations"].get(GATES_ANNOTATION))}
-            )
-        jobs[key] = job
+            labels = {**metadata["labels"], QUEUE_LABEL: "default"}
+            job = {**job, "metadata": {**metadata, "labels": labels}}
+        jobs[key] = job = _gated(job) if key in gated else job
         workload = workload_for(job, priorities)
         made = f"{metadata['namespace']}/{workload['metadata']['name']}"
         workload["metadata"]["uid"] = str(uuid.uuid5(uuid.NAMESPACE_OID, f"Workload/{made}"))
         workloads[made] = workload
-        files.places["Workload", made] = place
+        files.places["Workload", made] = files.places["Job", key]
 
 
 def with_gate(gates: str | None) -> str:
@@ -368,10 +372,10 @@ def with_gate(gates: str | None) -> str:
     return ",".join(names if GATE in names else [*names, GATE])
 
 
-def _with(item: Object, column: str, values: Mapping[str, str]) -> dict[str, Any]:
-    metadata = copy.copy(item["metadata"])
-    metadata[column] = {**(metadata.get(column) or {}), **values}
-    return {**item, "metadata": metadata}
+def _gated(item: Object) -> dict[str, Any]:
+    annotations = item["metadata"]["annotations"]
+    annotations = {**annotations, GATES_ANNOTATION: with_gate(annotations.get(GATES_ANNOTATION))}
+    return {**item, "metadata": {**item["metadata"], "annotations": annotations}}
 
 
 def _over(job: Object) -> bool:

@@ -18,8 +18,8 @@ from scheduler.annotations import parse_duration, parse_instant, read_wishes
 from scheduler.cluster import GATE, GATES_ANNOTATION, Object, Reference, Release, ReleaseResult
 from scheduler.facts import gates_of
 from scheduler.files import CLUSTER_SCOPED, with_gate
+from scheduler.forecast import quantity
 from scheduler.podset import read_pod_set
-from scheduler.quantity import CPU
 from scheduler.queues import NoQueue, QueueReader
 from scheduler.settings import Settings
 from scheduler.workloads import queue_of, workload_for
@@ -345,7 +345,7 @@ class SimulatedCluster:
                     "name": pod_set.name,
                     "count": pod_set.pods,
                     "flavors": pod_set.flavors,
-                    "resourceUsage": {name: _quantity(name, amount) for name, amount in pod_set.usage.items()},
+                    "resourceUsage": {name: quantity(name, amount) for name, amount in pod_set.usage.items()},
                 }
                 for pod_set in assignments
             ],
@@ -459,13 +459,6 @@ def _key(item: Object) -> str:
 
 def _gates(item: Object) -> tuple[str, ...]:
     return gates_of(item["metadata"])
-
-
-def _quantity(resource: str, amount: int) -> str:
-    """An amount in Kueue's unit as the API has it."""
-    if resource != CPU:
-        return str(amount)
-    return str(amount // 1000) if amount % 1000 == 0 else f"{amount}m"
 
 
 def _is(item: Object, kind: str) -> bool:
