@@ -28,7 +28,6 @@ from localcluster.rest import ApiError, Identity, Rest
 DEFAULT_FEATURE_GATES = {
     "AdmissionGatedBy": True,
     "VisibilityOnDemand": False,  # an aggregated API server of its own, which nothing here asks
-    "PriorityBoost": True,
 }
 """Kueue's feature gates. AdmissionGatedBy is what Punctual stands on: alpha and off by default in Kueue 0.17."""
 
@@ -42,7 +41,7 @@ class Status:
     """One process of a cluster."""
 
     name: str
-    pid: int
+    process: Process
     running: bool
     usage: Usage
 
@@ -92,7 +91,7 @@ class LocalCluster:
         """All processes that were started, in start order."""
         processes = self._processes()
         return [
-            Status(name, processes[name].pid, processes[name].running(), processes[name].usage())
+            Status(name, processes[name], processes[name].running(), processes[name].usage())
             for name in ORDER
             if name in processes
         ]

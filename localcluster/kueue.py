@@ -34,11 +34,11 @@ def apply_rbac(api: Rest, manifests: Path) -> None:
     api("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
     rbac = manifests / "rbac"
     for file in ("role", "metrics_auth_role"):
-        role = yaml.safe_load((rbac / f"{file}.yaml").read_text())
+        role = _documents(rbac / f"{file}.yaml")[0]
         api("POST", f"{_RBAC}/clusterroles", role)
         api("POST", f"{_RBAC}/clusterrolebindings", _binding("ClusterRole", role["metadata"]["name"]))
     # MultiKueue (on by default) watches Secrets. Without this role Kueue seems healthy for two minutes, then exits.
-    role = yaml.safe_load((rbac / "manager_secrets_role.yaml").read_text())
+    role = _documents(rbac / "manager_secrets_role.yaml")[0]
     role["metadata"]["namespace"] = NAMESPACE
     api("POST", f"{_RBAC}/namespaces/{NAMESPACE}/roles", role)
     api("POST", f"{_RBAC}/namespaces/{NAMESPACE}/rolebindings", _binding("Role", role["metadata"]["name"]))
@@ -61,9 +61,8 @@ def served(api: Rest, resources: set[str]) -> bool:
 
 def apply_webhooks(api: Rest, manifests: Path, layout: Layout) -> None:
     """Kueue's webhook configurations, calling 127.0.0.1 instead of a Service."""
-    text = (manifests / "webhook" / "manifests.yaml").read_text()
     authority = base64.b64encode((layout.pki / "ca.crt").read_bytes()).decode()
-    for configuration in yaml.safe_load_all(text):
+    for configuration in _documents(manifests / "webhook" / "manifests.yaml"):
         configuration["metadata"]["name"] = f"kueue-{configuration['metadata']['name']}"
         configuration["webhooks"] = [
             _on_this_machine(webhook, layout.ports["kueue-webhook"], authority)
@@ -126,6 +125,11 @@ def functional(api: Rest, reason: str) -> bool:
 
 
 _CONTAINER = {"name": "main", "image": "none", "resources": {"requests": {"cpu": "1"}}}
+
+
+def _documents(file: Path) -> list[dict[str, Any]]:
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, where PyYAML has it
+    return [document for document in yaml.load_all(file.read_text(), Loader=loader) if document]
 
 
 def _kueue(kind: str, named: dict[str, Any], **spec: Any) -> dict[str, Any]:
