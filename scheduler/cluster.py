@@ -79,17 +79,21 @@ class ReleaseResult:
     message: str = ""
 
 
-class Cluster(Protocol):
-    """A view of a Kueue cluster that follows its changes, and the few things we may do to it."""
+class View(Protocol):
+    """A Kueue cluster as something to look at: all that a snapshot needs."""
 
     def now(self) -> int:
         """The time, in milliseconds since the Unix epoch."""
 
-    def wait(self, seconds: float) -> bool:
-        """Block until something changed since the last call, or ``seconds`` passed. True when something changed."""
-
     def objects(self, kind: str) -> Mapping[str, Object]:
         """All objects of a kind by ``namespace/name`` (``name`` alone for cluster-scoped kinds): a consistent copy."""
+
+
+class Cluster(View, Protocol):
+    """A view of a Kueue cluster that follows its changes, and the few things we may do to it."""
+
+    def wait(self, seconds: float) -> bool:
+        """Block until something changed since the last call, or ``seconds`` passed. True when something changed."""
 
     def release(self, target: Reference) -> ReleaseResult:
         """Take *our* gate out of the object's annotation, if it is still the same object, and nobody else's."""

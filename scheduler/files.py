@@ -20,6 +20,7 @@ import yaml
 from scheduler.annotations import format_instant
 from scheduler.cluster import GATE, GATES_ANNOTATION, KINDS, QUEUE_LABEL, Object
 from scheduler.settings import Settings
+from scheduler.still import StillCluster
 from scheduler.workloads import queue_of, workload_for
 
 STDIN = "-"
@@ -59,13 +60,11 @@ class Remark(NamedTuple):
 
 
 @dataclass
-class Files:
-    """A cluster that is read from files: read-only, standing still at ``instant``.
+class Files(StillCluster):
+    """A cluster that is read from files.
 
     Attributes
     ----------
-    instant
-        The time, in milliseconds since the Unix epoch.
     remarks
         What was wrong or left out.
     places
@@ -75,15 +74,6 @@ class Files:
     instant: int
     remarks: list[Remark] = field(default_factory=list)
     places: dict[tuple[str, str], Place] = field(default_factory=dict)
-    _objects: dict[str, dict[str, Object]] = field(default_factory=lambda: {kind: {} for kind in KINDS})
-
-    def now(self) -> int:
-        """The time, in milliseconds since the Unix epoch."""
-        return self.instant
-
-    def objects(self, kind: str) -> Mapping[str, Object]:
-        """All objects of a kind by ``namespace/name`` (``name`` alone for cluster-scoped kinds)."""
-        return self._objects[kind]
 
     @property
     def failed(self) -> bool:
@@ -276,7 +266,7 @@ def _add(item: Any, place: Place, files: Files) -> None:
         _complain(files, place, f"{kind} {name} is at {earlier} already; that one counts")
         return
     files.places[kind, name] = place
-    files._objects[kind][name] = item
+    files.by_kind[kind][name] = item
 
 
 def _wrong(kind: str, item: dict[str, Any]) -> str:
@@ -317,16 +307,16 @@ def _plain(value: Any) -> str:
 def _fill_in(files: Files, managed_label: str, gate_all: bool) -> None:
     """What a cluster, and Kueue in it, would have added."""
     created = format_instant(files.instant // 1000 * 1000)
-    jobs, workloads, namespaces = (files._objects[kind] for kind in ("Job", "Workload", "Namespace"))
+    jobs, workloads, namespaces = (files.by_kind[kind] for kind in ("Job", "Workload", "Namespace"))
     fresh = {key for key, job in jobs.items() if not job["metadata"].get("uid")}
-    for kind, objects in files._objects.items():
+    for kind, objects in files.by_kind.items():
         for key, item in objects.items():
             metadata = dict(item["metadata"])
             metadata["uid"] = metadata.get("uid") or str(uuid.uuid5(uuid.NAMESPACE_OID, f"{kind}/{key}"))
             metadata["creationTimestamp"] = metadata.get("creationTimestamp") or created
             objects[key] = {**item, "metadata": metadata}
     ours = {jobs[key]["metadata"]["namespace"] for key in fresh}
-    for item in (*jobs.values(), *workloads.values(), *files._objects["LocalQueue"].values()):
+    for item in (*jobs.values(), *workloads.values(), *files.by_kind["LocalQueue"].values()):
         name = item["metadata"]["namespace"]
         if name not in namespaces:
             labels = {managed_label: "true"} if name in ours or gate_all else {}
@@ -344,15 +334,15 @@ def _fill_in(files: Files, managed_label: str, gate_all: bool) -> None:
 
 def _make_workloads(files: Files, gated: set[str]) -> None:
     """Make the Workload of each Job that is not over and has none, as Kueue would; put the gate on some first."""
-    jobs, workloads = files._objects["Job"], files._objects["Workload"]
-    priorities = {name: int(item.get("value", 0)) for name, item in files._objects["WorkloadPriorityClass"].items()}
+    jobs, workloads = files.by_kind["Job"], files.by_kind["Workload"]
+    priorities = {name: int(item.get("value", 0)) for name, item in files.by_kind["WorkloadPriorityClass"].items()}
     owned = {owner.get("uid") for item in workloads.values() for owner in item["metadata"].get("ownerReferences") or ()}
     for key, job in jobs.items():
         metadata = job["metadata"]
         if metadata["uid"] in owned or _over(job):
             continue
         if not queue_of(job):
-            if f"{metadata['namespace']}/default" not in files._objects["LocalQueue"]:
+            if f"{metadata['namespace']}/default" not in files.by_kind["LocalQueue"]:
                 note = f"Job {key} names no queue (label {QUEUE_LABEL}): Kueue, and so the plan, ignores it"
                 files.remarks.append(Remark(files.places["Job", key], note, False))
                 continue

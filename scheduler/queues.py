@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import NamedTuple, TypeVar, overload
 
-from scheduler.cluster import Cluster
+from scheduler.cluster import View
 from scheduler.facts import (
     ClusterQueueFacts,
     CohortFacts,
@@ -211,7 +211,7 @@ class QueueReader:
         self._namespaces = Reader("Namespace", read_namespace)
         self._queues: Queues | None = None
 
-    def read(self, cluster: Cluster) -> Queues:
+    def read(self, cluster: View) -> Queues:
         """The queues as they are now; the same object as last time if nothing has changed."""
         unreadable: list[Unreadable] = []
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from scheduler.annotations import DURATION, format_instant, read_wishes
-from scheduler.cluster import GATE, Cluster, Reference
+from scheduler.cluster import GATE, Reference, View
 from scheduler.facts import Admission, JobFacts, Reader, Unreadable, WorkloadFacts, read_job, read_workload
 from scheduler.plans import PlanInForce
 from scheduler.queues import NoQueue, QueueReader, Queues, Shape
@@ -113,7 +113,7 @@ class Snapshotter:
         self._known: dict[str, _Work] = {}
 
     def take(
-        self, cluster: Cluster, plan: PlanInForce | None = None, released: Collection[str] = frozenset()
+        self, cluster: View, plan: PlanInForce | None = None, released: Collection[str] = frozenset()
     ) -> Snapshot:
         """The cluster as it is now.
 
@@ -151,7 +151,7 @@ class Snapshotter:
         return rows.snapshot(plan)
 
 
-def snapshot(cluster: Cluster, settings: Settings | None = None, plan: PlanInForce | None = None) -> Snapshot:
+def snapshot(cluster: View, settings: Settings | None = None, plan: PlanInForce | None = None) -> Snapshot:
     """One snapshot, of a cluster that is looked at only once."""
     return Snapshotter(settings or Settings()).take(cluster, plan)
 
