@@ -162,14 +162,14 @@ class Reflector:
         problem = f"cannot follow {self.resource.plural}: {error}"
         if error.status == NOT_FOUND:
             problem = f"this cluster has no {self.resource.plural} ({self.resource.version})"
-            # A kind that is taken away sends DELETED for each object first. So with objects known this is an apiserver
-            # that is still starting, and without any there is nothing to wait for.
-            if not self.store.snapshot():
-                self._synced.set()
         if problem != self.problem:
             log.warning("%s", problem)
             self.problem = problem
             self._changed()
+        # A kind that is taken away sends DELETED for each object first. So with objects known, "not found" is what an
+        # apiserver says that is still starting; without any there is nothing to wait for.
+        if error.status == NOT_FOUND and not self.store.snapshot():
+            self._synced.set()
 
     def _well(self) -> None:
         if self.problem:
