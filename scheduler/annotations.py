@@ -59,6 +59,7 @@ _INSTANT = re.compile(
 )
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
+_LAST = 253_402_300_799_000  # 9999-12-31T23:59:59Z
 T = TypeVar("T")
 
 
@@ -141,8 +142,8 @@ def parse_instant(text: str) -> int:
 
 
 def format_instant(instant: int) -> str:
-    """An instant in RFC 3339, UTC; milliseconds only where there are any."""
-    time = _EPOCH + instant * _MILLISECOND
+    """An instant in RFC 3339, UTC; milliseconds only where there are any. What RFC 3339 cannot write is cut off."""
+    time = _EPOCH + max(0, min(instant, _LAST)) * _MILLISECOND
     return time.isoformat(timespec="milliseconds" if instant % SECOND else "seconds").replace("+00:00", "Z")
 
 

@@ -47,9 +47,13 @@ class Reader(Generic[T]):
                 self._known[key] = version, self._fresh(key, item)
         return {key: facts for key, (_, facts) in self._known.items()}
 
-    def _version(self, item: Object) -> tuple[Any, Any]:
-        metadata = item.get("metadata") if isinstance(item, Mapping) else None
-        return (metadata.get("uid"), metadata.get("resourceVersion")) if isinstance(metadata, Mapping) else (None, None)
+    @staticmethod
+    def _version(item: Object) -> tuple[Any, Any]:
+        try:
+            metadata = item["metadata"]
+            return metadata["uid"], metadata["resourceVersion"]
+        except (KeyError, TypeError):
+            return None, None
 
     def _fresh(self, key: str, item: Object) -> T | Unreadable:
         try:

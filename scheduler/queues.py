@@ -87,7 +87,7 @@ class Queues:
                 resource_groups=[self._group(group) for group in queue.groups],
                 queueing_strategy=pb.STRICT_FIFO if queue.strict_fifo else pb.BEST_EFFORT_FIFO,
                 flavor_fungibility=pb.TRY_NEXT_FLAVOR if queue.try_next_flavor else pb.MAY_STOP_SEARCH,
-                stopped=bool(self.why_stopped(name)),
+                stopped=bool(self._why_stopped(name)),
             )
 
     def position(self, cluster_queue: str) -> int | None:
@@ -108,14 +108,6 @@ class Queues:
             self.quota.resources.append(name)
         return self._resource[name]
 
-    def why_stopped(self, cluster_queue: str) -> str:
-        """Why a ClusterQueue admits nothing, empty if it does."""
-        queue = self.objects.cluster_queues[cluster_queue]
-        missing = [name for group in queue.groups for name, _ in group.flavors if name not in self.objects.flavors]
-        if missing and not queue.stopped:
-            return f"ClusterQueue {cluster_queue} references missing ResourceFlavor {', '.join(missing)}"
-        return queue.stopped
-
     def find(self, namespace: str, local_queue: str) -> str:
         """The ClusterQueue that work of a namespace reaches through a LocalQueue.
 
@@ -132,7 +124,7 @@ class Queues:
         name = local.cluster_queue
         if name not in self.objects.cluster_queues:
             raise NoQueue("UnknownQueue", f"ClusterQueue {name} of LocalQueue {local_queue} does not exist", False)
-        if stopped := self.why_stopped(name):
+        if stopped := self._why_stopped(name):
             raise NoQueue("QueueStopped", stopped, True)
         if not self._admits(self.objects.cluster_queues[name], namespace):
             raise NoQueue("NamespaceRefused", f"ClusterQueue {name} does not take work of namespace {namespace}", False)
@@ -151,6 +143,14 @@ class Queues:
             groups = self.objects.cluster_queues[cluster_queue].groups
             self._shapes[key] = Shape(pb.RequestShape(pod_sets=[self._pod_set(pods, groups) for pods in pod_sets]))
         return self._shapes[key]
+
+    def _why_stopped(self, cluster_queue: str) -> str:
+        """Why a ClusterQueue admits nothing, empty if it does."""
+        queue = self.objects.cluster_queues[cluster_queue]
+        missing = [name for group in queue.groups for name, _ in group.flavors if name not in self.objects.flavors]
+        if missing and not queue.stopped:
+            return f"ClusterQueue {cluster_queue} references missing ResourceFlavor {', '.join(missing)}"
+        return queue.stopped
 
     def _admits(self, queue: ClusterQueueFacts, namespace: str) -> bool:
         if queue.selector is None:

@@ -1,0 +1,242 @@
+"""One Workload as the scheduler sees it: what it is to us, what it asks for, and what its owner should hear.
+
+Told apart by the *annotation* of the root object, never by Kueue's conditions: those flip, and lag behind.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from scheduler.annotations import DURATION, format_instant, read_wishes
+from scheduler.cluster import GATE, Reference
+from scheduler.facts import JobFacts, WorkloadFacts
+from scheduler.queues import NoQueue, Queues, Shape
+from scheduler.settings import SECOND, Settings
+from solver.problem import State
+
+
+@dataclass(frozen=True)
+class Item:
+    """One workload of a snapshot; row ``k`` of the request's workloads is item ``k``.
+
+    Instants are milliseconds since the Unix epoch.
+    """
+
+    workload: Reference
+    """The Workload; its uid is the row's id in the request."""
+    root: Reference
+    """The object on which the gate sits and whose owner is told things: the Job, or the ownerless Workload itself."""
+    queue: str
+    """Name of the LocalQueue."""
+    cluster_queue: str
+    state: State
+    gated: bool
+    """Whether our gate is on the root object."""
+    other_gates: tuple[str, ...]
+    """Gates of somebody else. Work that has some is planned but not released: it would only sit."""
+    created: int
+    deadline: int | None
+    earliest_start: int | None
+    estimate: int
+    """Estimated run time in milliseconds (as a whole, also for running work)."""
+    estimate_source: str
+    """Where the estimate comes from: an annotation, a field of Kueue or of the Job, or ``default``."""
+    weight: float
+    hard: bool
+    priority: int
+    """Kueue's."""
+    admitted: int | None
+    """Since when it runs."""
+    message: str
+    """Kueue's own words on why it has no quota, empty when it has."""
+
+    @property
+    def uid(self) -> str:
+        """Uid of the Workload: the row's id in the request."""
+        return self.workload.uid
+
+    @property
+    def releasable(self) -> bool:
+        """Whether taking our gate off lets it start."""
+        return self.state == State.PENDING and self.gated and not self.other_gates
+
+
+@dataclass(frozen=True)
+class Complaint:
+    """Something that an object's owner should hear about."""
+
+    target: Reference
+    reason: str
+    """One word in CamelCase, the reason of an Event."""
+    message: str
+
+
+@dataclass(frozen=True)
+class Stranded:
+    """Gated work whose queue is missing or stopped: not planned."""
+
+    item: Item
+    message: str
+    confirmed: bool
+    """Whether the cluster itself says so (a stopped ClusterQueue, Kueue's own condition), not only our view of it."""
+
+
+class Verdict(NamedTuple):
+    """What a Workload is to us, as long as neither it, its Job nor the queues change."""
+
+    item: Item | None
+    """None: nothing that a plan has to know of."""
+    position: int = 0
+    """Of its ClusterQueue in the request."""
+    shape: Shape | None = None
+    usage: tuple[tuple[str, str, int], ...] = ()
+    """What it holds if it runs: flavor, resource, amount."""
+    start: int = 0
+    """Not before this instant; 0: at once."""
+    complaints: tuple[tuple[int, Complaint], ...] = ()
+    """Each with the instant from which on it holds."""
+    stranded: Stranded | None = None
+
+    @property
+    def signature(self) -> int:
+        """Equal when the plan need not care."""
+        item = self.item
+        assert item is not None
+        plain = (
+            item.uid,
+            item.state,
+            item.deadline,
+            item.estimate,
+            item.weight,
+            item.hard,
+            item.priority,
+            item.admitted,
+        )
+        return hash((*plain, self.position, self.shape, self.usage, self.start))
+
+
+NOTHING = Verdict(None)
+
+
+class Work:
+    """A Workload and its Job, read; makes the verdict on them, and remembers it."""
+
+    def __init__(self, facts: WorkloadFacts, job: JobFacts | None, settings: Settings) -> None:
+        self.facts = facts
+        self.job = job
+        self._settings = settings
+        self._root = job.reference if job else facts.reference
+        self._gates = job.gates if job else facts.gates
+        self._others = tuple(gate for gate in self._gates if gate != GATE)
+        self._wishes = read_wishes(dict(job.annotations if job else facts.annotations), (job or facts).created)
+        self._estimate, self._source = self._estimated()
+        self._verdict: tuple[Queues, bool, Verdict, int] | None = None
+
+    def verdict(self, queues: Queues, released: bool) -> tuple[Verdict, int]:
+        """What it is to us, and the verdict's signature. ``released``: we have taken our gate off, whatever we see."""
+        known = self._verdict
+        if known is None or known[0] is not queues or known[1] != released:
+            verdict = self._judge(queues, released)
+            known = self._verdict = queues, released, verdict, verdict.signature if verdict.item else 0
+        return known[2], known[3]
+
+    def _judge(self, queues: Queues, released: bool) -> Verdict:
+        facts = self.facts
+        if facts.finished:
+            return NOTHING
+        if facts.admission is not None:
+            position = queues.position(facts.admission.cluster_queue)
+            if position is None:
+                return NOTHING  # a queue that is not there has no quota to count it against
+            return Verdict(
+                self._item(State.RUNNING, facts.admission.cluster_queue), position, None, facts.admission.usage
+            )
+        if not facts.active or facts.deleting or (self.job and self.job.deleting):
+            return NOTHING
+        gated = GATE in self._gates and not released
+        if not gated and self._others:
+            return NOTHING  # somebody else's to let go
+        if gated and facts.owner is not None and self.job is None:
+            return Verdict(None, complaints=(self._owner_amiss(facts.owner.kind, facts.owner.name),))
+        try:
+            cluster_queue = queues.find(facts.reference.namespace, facts.queue)
+        except NoQueue as problem:
+            if not gated:
+                return NOTHING  # its owner hears it from Kueue
+            return Verdict(
+                None,
+                complaints=((0, Complaint(self._root, problem.reason, str(problem))),),
+                stranded=Stranded(self._item(State.PENDING, ""), str(problem), problem.confirmed or facts.inadmissible),
+            )
+        if gated:
+            state = State.PENDING
+        elif released or (self._finite() and queues.managed(facts.reference.namespace, self._settings.managed_label)):
+            state = State.IN_FLIGHT
+        else:
+            state = State.FOREIGN
+        position = queues.position(cluster_queue)
+        assert position is not None
+        return Verdict(
+            self._item(state, cluster_queue),
+            position,
+            queues.shape(facts.pod_sets, cluster_queue),
+            start=max(self._wishes.earliest_start or 0 if gated else 0, facts.requeue_at or 0),
+            complaints=self._oddities() if gated else (),
+        )
+
+    def _item(self, state: State, cluster_queue: str) -> Item:
+        facts, wishes = self.facts, self._wishes
+        return Item(
+            workload=facts.reference,
+            root=self._root,
+            queue=facts.queue,
+            cluster_queue=cluster_queue,
+            state=state,
+            gated=GATE in self._gates and state == State.PENDING,
+            other_gates=self._others,
+            created=facts.created,
+            deadline=wishes.deadline,
+            earliest_start=wishes.earliest_start,
+            estimate=self._estimate,
+            estimate_source=self._source,
+            weight=1.0 if wishes.weight is None else wishes.weight,
+            hard=bool(wishes.hard),
+            priority=facts.priority,
+            admitted=facts.admitted,
+            message=facts.message,
+        )
+
+    def _estimated(self) -> tuple[int, str]:
+        if self._wishes.duration is not None:
+            return self._wishes.duration, DURATION
+        if self.facts.max_execution is not None:
+            return self.facts.max_execution, "maximumExecutionTimeSeconds"
+        if self.job and self.job.active_deadline is not None:
+            return max(SECOND, self.job.active_deadline), "activeDeadlineSeconds"
+        return self._settings.default_duration_ms, "default"
+
+    def _finite(self) -> bool:
+        """Whether it is of a kind that gets our gate; without one, it was released (or evicted after that)."""
+        return self.facts.owner is None or self.facts.owner.kind == "Job"
+
+    def _owner_amiss(self, kind: str, name: str) -> tuple[int, Complaint]:
+        """The gate of an owned Workload must come off its owner, or the owner can never start."""
+        reference = self.facts.reference
+        if kind == "Job":
+            message = f"its owner Job {reference.namespace}/{name} is gone or cannot be read, so it is not planned"
+            return self.facts.created + self._settings.owner_grace_ms, Complaint(reference, "OwnerGone", message)
+        message = f"its owner {name} is a {kind}, which is not planned: it waits until {GATE} is taken off the {kind}"
+        return 0, Complaint(reference, "UnknownOwner", message)
+
+    def _oddities(self) -> tuple[tuple[int, Complaint], ...]:
+        """What is odd about work that is planned all the same."""
+        complaints = [(0, Complaint(self._root, "InvalidAnnotation", c.message)) for c in self._wishes.complaints]
+        if self._others:
+            message = f"also waits for {', '.join(self._others)}, and starts after that is off"
+            complaints.append((0, Complaint(self._root, "GatedByOthers", message)))
+        if self._wishes.deadline is not None:
+            deadline = format_instant(self._wishes.deadline)
+            message = f"its deadline {deadline} has passed: it starts when that makes no other work late"
+            complaints.append((self._wishes.deadline, Complaint(self._root, "DeadlinePassed", message)))
+        return tuple(complaints)
