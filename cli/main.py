@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import typer
 
+from cli import cluster, plan
+
 app = typer.Typer(no_args_is_help=True, help="Deadline-aware admission for Kueue.")
+app.command()(plan.plan)
+app.add_typer(cluster.app, name="cluster")
 
 
 def main() -> None:

@@ -218,8 +218,7 @@ class LocalCluster:
         self._wait_ready(layout, "kube-apiserver")
         self._progress("kube-apiserver is ready")
         api, manifests = self.api, build.kueue_manifests(self._cache)
-        for name in ("kube-controller-manager", "kube-scheduler"):
-            self._launch(layout, name)
+        self._launch(layout, "kube-scheduler")
         api("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", _KWOK_IS_ADMIN)
         self._launch(layout, "kwok")
         kueue.apply_rbac(api, manifests)
@@ -227,6 +226,8 @@ class LocalCluster:
         for node in fake_nodes(NODES, GPUS_PER_NODE):
             api("POST", "/api/v1/nodes", node)
         self._wait("Kueue's CRDs", lambda: kueue.served(api, resources))
+        # Not before: its garbage collector looks for new kinds every 30 s only, and Workloads have owners.
+        self._launch(layout, "kube-controller-manager")
         kueue.apply_webhooks(api, manifests, layout)
         self._launch(layout, "kueue")
         self._wait_ready(layout, "kueue")

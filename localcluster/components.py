@@ -17,7 +17,7 @@ import yaml
 
 from localcluster import build, pki
 
-ORDER = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok", "kueue")
+ORDER = ("etcd", "kube-apiserver", "kube-scheduler", "kwok", "kube-controller-manager", "kueue")
 """Names of the processes, in the order in which they start."""
 
 PORTS = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from localcluster import kueue
 from localcluster.cluster import LocalCluster
 from localcluster.errors import LocalClusterError
 from localcluster.rest import ApiError
@@ -34,6 +35,8 @@ def wait_for_policies(cluster: LocalCluster, namespace: str, queue: str, timeout
     while not _refused(cluster, f"{jobs}/{PROBE}?dryRun=All"):
         _pause(end, "a gated Job may be unsuspended")
     cluster.api("DELETE", f"{jobs}/{PROBE}?propagationPolicy=Background")
+    while _has_workload(cluster, namespace):
+        _pause(end, "the Workload of a deleted Job does not go")
 
 
 def _gated(job: dict[str, dict[str, dict[str, str]]]) -> bool:
@@ -48,7 +51,13 @@ def _refused(cluster: LocalCluster, path: str) -> bool:
     return False
 
 
+def _has_workload(cluster: LocalCluster, namespace: str) -> bool:
+    workloads = cluster.api("GET", f"{kueue.API}/namespaces/{namespace}/workloads")["items"]
+    owners = [owner["name"] for each in workloads for owner in each["metadata"].get("ownerReferences", [])]
+    return PROBE in owners
+
+
 def _pause(end: float, still: str) -> None:
     if time.monotonic() > end:
-        raise LocalClusterError(f"the admission policies do not act: {still}")
+        raise LocalClusterError(f"waited for admission policies to act: {still}")
     time.sleep(0.1)
