@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
-from scheduler.annotations import parse_instant
+from scheduler.annotations import MAX_DURATION, parse_instant
 from scheduler.cluster import GATES_ANNOTATION, PREFIX, Object, Reference
 from scheduler.podset import Expression, PodSet, read_pod_set
-from scheduler.quantity import amount
+from scheduler.quantity import MAX_VALUE, amount, int32
 from scheduler.settings import SECOND
 
 T = TypeVar("T")
@@ -185,7 +185,7 @@ def read_workload(item: Object) -> WorkloadFacts:
     metadata, spec, status = item["metadata"], item["spec"], item.get("status") or {}
     conditions = _conditions(status)
     finished, reserved = _status(conditions, "Finished") == "True", _status(conditions, "QuotaReserved") == "True"
-    reclaimable = {str(pods["name"]): int(pods["count"]) for pods in status.get("reclaimablePods") or ()}
+    reclaimable = {str(pods["name"]): int32(pods["count"]) for pods in status.get("reclaimablePods") or ()}
     limit = spec.get("maximumExecutionTimeSeconds")
     past = status.get("accumulatedPastExecutionTimeSeconds") or 0
     requeue_at = (status.get("requeueState") or {}).get("requeueAt")
@@ -205,8 +205,8 @@ def read_workload(item: Object) -> WorkloadFacts:
         pod_sets=tuple(
             read_pod_set(pod_set, reclaimable.get(str(pod_set.get("name")), 0)) for pod_set in spec["podSets"]
         ),
-        priority=int(spec.get("priority") or 0),
-        max_execution=None if limit is None else max(1, int(limit) - int(past)) * SECOND,
+        priority=int32(spec.get("priority") or 0),
+        max_execution=None if limit is None else max(1, int32(limit) - int32(past)) * SECOND,
         requeue_at=instant(requeue_at) if requeue_at else None,
         inadmissible=waiting.get("reason") == "Inadmissible",
         message="" if reserved else str(waiting.get("message") or ""),
@@ -223,7 +223,9 @@ def read_job(item: Object) -> JobFacts:
         annotations=_ours(metadata),
         gates=gates_of(metadata),
         deleting=bool(metadata.get("deletionTimestamp")),
-        active_deadline=None if active_deadline is None else int(active_deadline) * SECOND,
+        active_deadline=None
+        if active_deadline is None
+        else min(MAX_DURATION, max(SECOND, int(active_deadline) * SECOND)),
     )
 
 
@@ -308,12 +310,12 @@ def _since(conditions: Mapping[str, Mapping[str, Any]], kind: str) -> int | None
 
 
 def _admission(spec: Mapping[str, Any], admission: Mapping[str, Any], reclaimable: Mapping[str, int]) -> Admission:
-    counts = {str(pod_set.get("name")): int(pod_set["count"]) for pod_set in spec["podSets"]}
+    counts = {str(pod_set.get("name")): int32(pod_set["count"]) for pod_set in spec["podSets"]}
     usage: dict[tuple[str, str], int] = {}
     for assignment in admission["podSetAssignments"]:
         name = str(assignment["name"])
         flavors = assignment.get("flavors") or {}
-        count = int(counts.get(name, 0) if assignment.get("count") is None else assignment["count"])
+        count = int32(counts.get(name, 0) if assignment.get("count") is None else assignment["count"])
         left = counts.get(name, count) - reclaimable.get(name, 0)
         for resource, quantity in (assignment.get("resourceUsage") or {}).items():
             if resource in flavors:
@@ -321,7 +323,7 @@ def _admission(spec: Mapping[str, Any], admission: Mapping[str, Any], reclaimabl
                 # In Kueue's order of operations; one admitted with fewer pods than it wanted gives back later.
                 held = held // count * left if left < count else held
                 cell = str(flavors[resource]), str(resource)
-                usage[cell] = usage.get(cell, 0) + max(0, held)
+                usage[cell] = min(MAX_VALUE, usage.get(cell, 0) + max(0, held))
     return Admission(
         cluster_queue=str(admission["clusterQueue"]),
         usage=tuple(sorted((flavor, resource, held) for (flavor, resource), held in usage.items() if held)),

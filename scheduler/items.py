@@ -12,7 +12,7 @@ from scheduler.annotations import DURATION, format_instant, read_wishes
 from scheduler.cluster import GATE, Reference
 from scheduler.facts import JobFacts, WorkloadFacts
 from scheduler.queues import NoQueue, Queues, Shape
-from scheduler.settings import SECOND, Settings
+from scheduler.settings import Settings
 from solver.problem import State
 
 
@@ -213,7 +213,7 @@ class Work:
         if self.facts.max_execution is not None:
             return self.facts.max_execution, "maximumExecutionTimeSeconds"
         if self.job and self.job.active_deadline is not None:
-            return max(SECOND, self.job.active_deadline), "activeDeadlineSeconds"
+            return self.job.active_deadline, "activeDeadlineSeconds"
         return self._settings.default_duration_ms, "default"
 
     def _finite(self) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from scheduler.quantity import in_units, parse
+from scheduler.quantity import in_units, int32, parse
 
 Requests = dict[str, Fraction]
 
@@ -107,8 +107,8 @@ def read_pod_set(pod_set: Mapping[str, Any], reclaimable: int = 0) -> PodSet:
         If a request is not a quantity.
     """
     spec = (pod_set.get("template") or {}).get("spec") or {}
-    count = max(0, int(pod_set["count"]) - reclaimable)
-    min_count = int(pod_set.get("minCount") or 0)
+    count = max(0, int32(pod_set["count"]) - reclaimable)
+    min_count = int32(pod_set.get("minCount") or 0)
     node_affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
     required = node_affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
     return PodSet(

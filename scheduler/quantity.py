@@ -51,6 +51,20 @@ def parse(quantity: str | int | float) -> Fraction:
     return _parse(quantity if isinstance(quantity, str) else repr(quantity))
 
 
+def int32(number: str | int | float) -> int:
+    """A plain number of the Kubernetes API (a count, a priority).
+
+    Raises
+    ------
+    ValueError
+        If it is none, or has more than 32 bits.
+    """
+    value = int(number)
+    if not -(1 << 31) <= value < 1 << 31:
+        raise ValueError(f"{number} has more than 32 bits")
+    return value
+
+
 @lru_cache(maxsize=65_536)
 def _parse(text: str) -> Fraction:
     match = _QUANTITY.fullmatch(text) if len(text) <= _LONGEST else None
