@@ -1,0 +1,242 @@
+"""From an order to a schedule: what every engine decodes its ideas with.
+
+Two passes over the same quota arithmetic. In time buckets (:mod:`solver.buckets`) each row, in the given order, takes
+the earliest room that is left, also in front of rows placed before it. Then exactly, forward in time
+(:mod:`solver.exact`), which takes the rounding out again and grants what Kueue would grant. The second pass decides, so
+whatever an engine dreamt up, what leaves here is feasible.
+
+Work that is not ours to order goes first, always: released rows, then foreign ones, in Kueue's order. They are placed
+once, and from then on count as held.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from solver.buckets import Flag, Rows, make_hints, make_use, place
+from solver.exact import start_in_order
+from solver.problem import NEVER, Problem, State
+from solver.quota import Int32s, Int64s
+from solver.slots import Compact, Held, compact
+
+NEAR = 3 / 4
+"""Part of the buckets that is spent, evenly, on the time that all work should take; the rest reaches to the horizon."""
+
+
+class Starts(NamedTuple):
+    """When each row of a problem starts and with which option; ``int64 [n]``, ``int32 [n]``."""
+
+    start: Int64s
+    option: Int32s
+
+
+class Buckets(NamedTuple):
+    """Bucket and option of each row of a problem, ``int32 [n]``.
+
+    Rows for which there was no time have the number of buckets, and option −1; those that were not to be placed have −1
+    for both.
+    """
+
+    bucket: Int32s
+    option: Int32s
+
+
+def never_stop() -> Flag:
+    """A stop flag that nobody sets."""
+    return np.zeros(1, dtype=np.uint8)
+
+
+class Scheduler:
+    """Decodes orders for one problem.
+
+    Parameters
+    ----------
+    problem
+        What to plan.
+    stop
+        ``uint8 [1]``: set by another thread to end all work early. What is not placed by then is placed one after
+        another behind all else, so that there always is a schedule.
+
+    Attributes
+    ----------
+    ours
+        ``int64 [m]``: rows that are ours to order (pending).
+    fixed
+        Starts of the other rows; −1 for ours.
+    """
+
+    def __init__(self, problem: Problem, stop: Flag | None = None) -> None:
+        self.problem = problem
+        self.stop = never_stop() if stop is None else stop
+        self.compact = compact(problem)
+        self.ours = np.flatnonzero(problem.state == State.PENDING)
+        options = problem.options
+        queue = _strict_queues(problem)
+        self.rows = Rows(
+            options.first[problem.pair],
+            options.first[problem.pair + 1],
+            problem.release,
+            problem.duration,
+            queue,
+        )
+        self.floor = np.zeros(int(queue.max(initial=-1)) + 1, dtype=np.int64)
+        self.edge = _edges(problem, self.compact)
+        self.hints = make_hints(self.compact.needs, problem.duration)
+        self.held: Held = self.compact.held
+        self._use = make_use(self.compact.slots, self.held, self.edge)
+        self.fixed = Starts(np.full(len(problem), -1, dtype=np.int64), np.full(len(problem), -1, dtype=np.int32))
+        others = np.flatnonzero(problem.state != State.PENDING)
+        if len(others):
+            self._place_others(others)
+
+    def _place_others(self, others: Int64s) -> None:
+        problem = self.problem
+        released = problem.state[others] != State.IN_FLIGHT
+        turn = others[np.lexsort((others, problem.created[others], -problem.priority[others], released))]
+        start, option = self.schedule(turn)
+        self.fixed.start[others], self.fixed.option[others] = start[others], option[others]
+        self.held = self.with_rows(self.held, others, start, option)
+        self._use = make_use(self.compact.slots, self.held, self.edge)
+        strict = others[self.rows.queue[others] >= 0]
+        np.maximum.at(self.floor, self.rows.queue[strict], start[strict])
+
+    def with_rows(self, held: Held, which: Int64s, start: Int64s, option: Int32s) -> Held:
+        """What is held when some rows have their places too."""
+        needs = self.compact.needs
+        count = needs.first[option[which] + 1] - needs.first[option[which]]
+        row = np.repeat(which, count)
+        entry = np.arange(len(row)) + np.repeat(needs.first[option[which]] - np.cumsum(count) + count, count)
+        return Held(
+            np.concatenate([held.slot, needs.slot[entry]]),
+            np.concatenate([held.amount, needs.amount[entry]]),
+            np.concatenate([held.start, start[row]]),
+            np.concatenate([held.end, start[row] + self.problem.duration[row]]),
+        ).by_start()
+
+    def schedule(self, order: Int64s, tail: Int64s | None = None, held: Held | None = None) -> Starts:
+        """Place rows in an order.
+
+        Parameters
+        ----------
+        order
+            Rows to place, the most important first.
+        tail
+            When given: a row of ``order`` that would be late is put back, and placed with the rows of ``tail``, in the
+            order of ``tail``, which must have all rows that are to be placed.
+        held
+            What is in use, if more than by default.
+
+        Returns
+        -------
+        Starts
+            Of the rows placed; −1 for all others.
+        """
+        bucket, option = self.in_buckets(order, tail, held)
+        placed = order if tail is None else tail
+        rank = np.empty(len(self.problem), dtype=np.int64)
+        rank[placed] = np.arange(len(placed))
+        if tail is not None:
+            rank[order] = np.arange(len(order)) - len(order)
+        by_bucket = np.lexsort((rank[placed], bucket[placed]))
+        return self.exactly(placed[by_bucket], option, held)
+
+    def in_buckets(self, order: Int64s, tail: Int64s | None = None, held: Held | None = None) -> Buckets:
+        """The first pass of :meth:`schedule`."""
+        problem, (slots, needs, _, _) = self.problem, self.compact
+        use = self._use.copy() if held is None else make_use(slots, held, self.edge)
+        floor = np.searchsorted(self.edge, self.floor).astype(np.int64)
+        table = np.zeros(self.hints.size, dtype=np.int32)
+        bucket = np.full(len(problem), -1, dtype=np.int32)
+        option = np.full(len(problem), -1, dtype=np.int32)
+        never = np.full(len(problem), NEVER, dtype=np.int64)
+        for rows, due in [(order, never)] if tail is None else [(order, problem.due), (tail, never)]:
+            waiting = rows[bucket[rows] < 0]
+            place(
+                slots, needs, self.hints, self.rows, self.edge, use, waiting, due, floor, table, bucket, option,
+                self.stop,
+            )  # fmt: skip
+        placed = order if tail is None else tail
+        bucket[placed] = np.where(bucket[placed] < 0, len(self.edge) - 1, bucket[placed])
+        return Buckets(bucket, option)
+
+    def exactly(self, order: Int64s, options: Int32s | None = None, held: Held | None = None) -> Starts:
+        """Start rows one after another, none before the one in front of it; −1 for all other rows.
+
+        ``options``, ``int32 [n]``, says which option each row gets; where it is −1, or without it, a row gets the first
+        that fits.
+        """
+        slots, needs, _, _ = self.compact
+        held = self.held if held is None else held
+        rows = self.rows
+        if options is not None:
+            given = options >= 0
+            rows = rows._replace(
+                first=np.where(given, options, rows.first), last=np.where(given, options + np.int32(1), rows.last)
+            )
+        n = len(self.problem)
+        start, option = np.full(n, -1, dtype=np.int64), np.full(n, -1, dtype=np.int32)
+        start_in_order(slots, needs, held, rows, order, self.floor.copy(), start, option, self.stop)
+        rest = order[start[order] < 0]
+        if len(rest):
+            self._one_after_another(rest, order, held, start, option)
+        return Starts(start, option)
+
+    def _one_after_another(self, rest: Int64s, order: Int64s, held: Held, start: Int64s, option: Int32s) -> None:
+        """What is left when time is up: behind everything, where each row has all quota for itself."""
+        duration = self.problem.duration
+        done = order[start[order] >= 0]
+        begin = max(
+            int(held.end.max(initial=0)),
+            int((start[done] + duration[done]).max(initial=0)),
+            int(self.problem.release[rest].max(initial=0)),
+            int(self.floor.max(initial=0)),
+        )
+        start[rest] = begin + np.cumsum(duration[rest]) - duration[rest]
+        option[rest] = self.rows.first[rest]
+
+
+def _strict_queues(problem: Problem) -> Int32s:
+    """Queue of each row where Kueue admits nothing behind a blocked head (StrictFIFO); −1 elsewhere."""
+    tree = problem.tree
+    strict = np.full(len(tree.parent), -1, dtype=np.int32)
+    for queue in np.flatnonzero(tree.strict_fifo & (tree.queue_node >= 0)):
+        strict[tree.queue_node[queue]] = queue
+    return strict[problem.options.node[problem.pair]]
+
+
+def _edges(problem: Problem, compact: Compact) -> Int64s:
+    """Bucket borders: even over the time that all work should take, then ever longer up to the horizon."""
+    buckets = int(np.clip((1 << 22) // max(1, len(problem)), 2048, 16384))
+    near = int(buckets * NEAR)
+    span = max(float(near), min(float(problem.horizon), _span(problem, compact)))
+    even = np.arange(near + 1, dtype=np.float64) * (span / near)
+    # From there on each bucket is longer than the one before it by the factor that reaches the horizon.
+    far = np.geomspace(span, max(float(problem.horizon), 2 * span), buckets - near + 1)[1:]
+    edge = np.unique(np.ceil(np.concatenate([even, far])).astype(np.int64))
+    edge[-1] = max(edge[-1], problem.horizon)
+    return edge
+
+
+def _span(problem: Problem, compact: Compact) -> float:
+    """About how long the work takes: what it asks of a slot over what the slot has, where that is most."""
+    if not len(problem):
+        return 0.0
+    slots, needs, held, _ = compact
+    count = np.diff(problem.options.first)
+    # Each option of a pair gets its share of the pair's time.
+    time = np.bincount(problem.pair, weights=problem.duration, minlength=len(count)) / np.maximum(1, count)
+    weight = np.repeat(np.repeat(time, count), np.diff(needs.first)) * needs.amount
+    length = (held.end - held.start).astype(np.float64)
+    load = np.zeros(len(slots.up))
+    np.add.at(load, needs.slot, weight)
+    np.add.at(load, held.slot, held.amount * length)
+    room = slots.cap.astype(np.float64)
+    for slot in range(len(slots.up) - 1, -1, -1):
+        if (above := slots.up[slot]) >= 0:
+            load[above] += load[slot]
+            room[above] += slots.local[slot]
+    room += slots.local
+    busy = float((load / np.maximum(1, room)).max(initial=0))
+    return 1.25 * busy + float(np.quantile(problem.release + problem.duration, 0.9))

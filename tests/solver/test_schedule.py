@@ -1,0 +1,188 @@
+"""Schedules against a plain restatement: full tree, every instant looked at, nothing remembered between rows."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small_requests import requests
+
+from solver.api import planner_pb2 as pb
+from solver.buckets import make_use, place
+from solver.decode import decode
+from solver.problem import NEVER, Problem, State
+from solver.quota import fits, take
+from solver.schedule import Scheduler
+from solver.slots import compact, hold, room
+
+rule = partial(settings, deadline=None)  # the first call compiles
+
+
+def taken(problem: Problem, usage: np.ndarray, row: int, option: int) -> None:
+    """Add what a row takes with an option."""
+    options = problem.options
+    for k in range(options.need[option], options.need[option + 1]):
+        take(problem.tree.arrays, usage, options.node[problem.pair[row]], options.cell[k], options.amount[k])
+
+
+def may_take(problem: Problem, usage: np.ndarray, row: int, option: int) -> bool:
+    """Whether a row fits with an option."""
+    options = problem.options
+    k = slice(options.need[option], options.need[option + 1])
+    node = options.node[problem.pair[row]]
+    return fits(problem.tree.arrays, usage, node, options.cell[k], options.amount[k])
+
+
+def options_of(problem: Problem, row: int) -> range:
+    """Options of a row."""
+    pair = problem.pair[row]
+    return range(problem.options.first[pair], problem.options.first[pair + 1])
+
+
+class Plainly:
+    """Everything that is placed so far; use during a span of time is added up anew after each placement."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.placed: list[tuple[int, int, int, int]] = []
+        self._usage: dict[tuple[int, int, int], np.ndarray] = {}
+
+    def usage(self, begin: int, end: int) -> np.ndarray:
+        """Use by all that is held during a part of [begin, end)."""
+        key = (begin, end, len(self.placed))
+        if key in self._usage:
+            return self._usage[key]
+        problem, usage = self.problem, self.problem.tree.no_usage()
+        for node, cell, amount, start, stop, _ in zip(*problem.busy, strict=True):
+            if start < end and stop > begin:
+                take(problem.tree.arrays, usage, node, cell, amount)
+        for row, option, start, stop in self.placed:
+            if start < end and stop > begin:
+                taken(problem, usage, row, option)
+        self._usage[key] = usage
+        return usage
+
+    def fits(self, row: int, option: int, instants: list[tuple[int, int]]) -> bool:
+        """Whether a row fits during each of some spans."""
+        return all(may_take(self.problem, self.usage(*span), row, option) for span in instants)
+
+
+def plain_buckets(
+    problem: Problem, edge: np.ndarray, order: np.ndarray, due: np.ndarray
+) -> tuple[dict[int, int], dict[int, int]]:
+    """Bucket and option of each row, by trying one bucket after the other."""
+    plainly, start, option = Plainly(problem), {}, {}
+    floor: dict[int, int] = {}
+    buckets = len(edge) - 1
+    for row in order:
+        queue = int(problem.options.node[problem.pair[row]])
+        strict = queue in {int(problem.tree.queue_node[q]) for q in np.flatnonzero(problem.tree.strict_fifo)}
+        for s in range(buckets):
+            if edge[s] < problem.release[row] or (strict and s < floor.get(queue, 0)):
+                continue
+            if edge[s] + problem.duration[row] > due[row]:
+                break
+            e = int(np.searchsorted(edge, edge[s] + problem.duration[row]))
+            spans = [(edge[t], edge[t + 1]) for t in range(s, e)]
+            chosen = next((o for o in options_of(problem, row) if plainly.fits(row, o, spans)), None)
+            if e <= buckets and chosen is not None:
+                start[row], option[row], floor[queue] = s, chosen, s
+                plainly.placed.append((row, chosen, edge[s], edge[e]))
+                break
+    return start, option
+
+
+def plain_exact(scheduler: Scheduler, order: np.ndarray, chosen: np.ndarray) -> dict[int, int]:
+    """Start of each row, by trying one millisecond after the other."""
+    problem = scheduler.problem
+    plainly, start, now = Plainly(problem), {}, 0
+    others = problem.state != State.PENDING
+    for row in np.flatnonzero(others):
+        begin, option = int(scheduler.fixed.start[row]), int(scheduler.fixed.option[row])
+        plainly.placed.append((row, option, begin, begin + int(problem.duration[row])))
+    for row in order:
+        queue = scheduler.rows.queue[row]
+        now = max(now, int(problem.release[row]), int(scheduler.floor[queue]) if queue >= 0 else 0)
+        while True:
+            end = now + int(problem.duration[row])
+            if plainly.fits(row, chosen[row], [(t, t + 1) for t in range(now, end)]):
+                break
+            now += 1
+        start[row] = now
+        plainly.placed.append((row, chosen[row], now, end))
+    return start
+
+
+@rule(max_examples=25)
+@given(requests(), st.randoms(use_true_random=False))
+def test_slots_are_the_tree(request_, random):
+    """Whatever is in use, each row fits the slots exactly when it fits the full tree."""
+    problem = decode(request_)
+    slots, needs, _, slot_of = compact(problem)
+    usage, use = problem.tree.no_usage(), np.zeros(len(slots.up), dtype=np.int64)
+    for node, cell, amount, _, _, _ in zip(*problem.busy, strict=True):
+        if random.random() < 0.5:
+            take(problem.tree.arrays, usage, node, cell, amount)
+            if slot_of[node, cell] >= 0:
+                hold(slots, use, slot_of[node, cell], amount)
+    rows = list(range(len(problem)))
+    random.shuffle(rows)
+    for row in rows:
+        option = random.choice(options_of(problem, row))
+        k = range(needs.first[option], needs.first[option + 1])
+        fit = all(needs.amount[i] <= max(0, room(slots, use, needs.slot[i])) for i in k)
+        assert fit == may_take(problem, usage, row, option)
+        taken(problem, usage, row, option)
+        for i in k:
+            hold(slots, use, needs.slot[i], needs.amount[i])
+
+
+@rule(max_examples=25)
+@given(requests(rows=10, states=(pb.PENDING, pb.PENDING, pb.RUNNING)), st.randoms(use_true_random=False))
+def test_buckets_are_the_earliest(request_, random):
+    """Each row gets the earliest bucket, and there the first option, that a plain search finds; late rows are left."""
+    problem = decode(request_)
+    scheduler = Scheduler(problem)
+    edge = np.unique([0, *(random.randint(1, 60) for _ in range(12)), problem.horizon])
+    order = np.array(random.sample(range(len(problem)), len(problem)), dtype=np.int64)
+    due = problem.due if random.random() < 0.5 else np.full(len(problem), NEVER)
+    slots, needs, held, _ = scheduler.compact
+    bucket, option = np.full(len(problem), -1, dtype=np.int32), np.full(len(problem), -1, dtype=np.int32)
+    place(
+        slots, needs, scheduler.hints, scheduler.rows, edge, make_use(slots, held, edge), order, due,
+        np.zeros(len(scheduler.floor), dtype=np.int64), np.zeros(scheduler.hints.size, dtype=np.int32), bucket, option,
+        scheduler.stop,
+    )  # fmt: skip
+    start, chosen = plain_buckets(problem, edge, order, due)
+    got = {row: int(bucket[row]) for row in range(len(problem)) if 0 <= bucket[row] < len(edge) - 1}
+    assert got == start
+    assert {row: int(option[row]) for row in got} == chosen
+
+
+@rule(max_examples=25)
+@given(requests(), st.randoms(use_true_random=False))
+def test_exact_starts_are_the_earliest(request_, random):
+    """Each row, in turn, starts at the first millisecond from the last start on at which it fits as long as it runs."""
+    problem = decode(request_)
+    scheduler = Scheduler(problem)
+    order = np.array(random.sample(list(scheduler.ours), len(scheduler.ours)), dtype=np.int64)
+    chosen = np.full(len(problem), -1, dtype=np.int32)
+    for row in order:
+        chosen[row] = random.choice(options_of(problem, row))
+    start, option = scheduler.exactly(order, chosen)
+    assert {row: int(start[row]) for row in order} == plain_exact(scheduler, order, chosen)
+    assert (option[order] == chosen[order]).all()
+
+
+@rule(max_examples=25)
+@given(requests(), st.randoms(use_true_random=False))
+def test_exact_starts_are_never_later_than_buckets(request_, random):
+    """Taking the rounding out delays nobody, and what comes out passes the independent checker."""
+    problem = decode(request_)
+    scheduler = Scheduler(problem)
+    order = np.array(random.sample(list(scheduler.ours), len(scheduler.ours)), dtype=np.int64)
+    bucket, _ = scheduler.in_buckets(order)
+    start, _ = scheduler.schedule(order)
+    assert (start[order] <= scheduler.edge[bucket[order]]).all()
