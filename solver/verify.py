@@ -36,16 +36,22 @@ from solver.verify_quota import (
     TooMany,
     Tree,
     Use,
-    clipped,
     distinct,
     held_by,
     ints,
+    shape_meant,
 )
 
 REPORTED = 100
 """Violations of one kind that are told one by one; the rest of that kind is only counted, in one more."""
 
 HOUR = 3_600_000
+
+TEN_YEARS = 10 * 365 * 24 * HOUR
+"""Longest run time that is taken for real."""
+
+MINUTE = 60_000
+"""How long running work is expected to go on that says nothing sensible itself: its quota is in use all the same."""
 
 
 def verify(request: pb.PlanRequest, plan: pb.Plan, objective: pb.Objective | None = None) -> list[pb.Violation]:
@@ -101,10 +107,14 @@ class _Check:
         self.shape = ints(work.shape, self.n)
         self.state = ints(work.state, self.n)
         self.duration = ints(work.duration_ms, self.n)
-        release, due = ints(work.release_ms, self.n), ints(work.due_ms, self.n)
-        self.has_due = due != 0
-        self.due = due - self.now
-        self.release = np.where(release == 0, 0, np.maximum(0, release - self.now))
+        self.weight = np.ones(self.n)
+        self.weight[: len(work.weight)] = np.fromiter(work.weight, np.float64, len(work.weight))[: self.n]
+        self.release, self.due = ints(work.release_ms, self.n), ints(work.due_ms, self.n)
+        self.created = ints(work.created_ms, self.n)
+        self.open = (self.tree.queue >= 0) & ~np.array(
+            [q.stopped for q in request.quota.cluster_queues], dtype=np.bool_
+        )
+        """Queues that admit work and have a place in the tree: ``bool [Q]``."""
 
         self.workload = ints(plan.workload)
         self.assignment = ints(plan.assignment)
@@ -121,14 +131,17 @@ class _Check:
 
     @cached_property
     def sound(self) -> Bools:
-        """Rows that have a place in the tree, a request and a run time: ``bool [n]``."""
-        queues, shapes = len(self.tree.queue), len(self.request.shapes)
-        result = (self.queue < queues) & (self.shape < shapes) & (self.duration > 0) & (self.duration <= LONGEST)
-        planned = (pb.PENDING, pb.IN_FLIGHT, pb.FOREIGN)
-        result &= np.isin(self.state, planned)
-        open_queue = (self.tree.queue >= 0) & ~np.array(self.tree.stopped, dtype=np.bool_)
-        result[result] &= open_queue[self.queue[result]]
-        return result
+        """Rows whose work can be planned, if it fits anywhere: ``bool [n]``."""
+        quota, shapes = self.request.quota, self.request.shapes
+        result = (self.queue < len(self.open)) & (self.shape < len(shapes))
+        result &= np.isin(self.state, (pb.PENDING, pb.IN_FLIGHT, pb.FOREIGN))
+        result &= (self.duration > 0) & (self.duration <= TEN_YEARS) & (self.weight >= 0) & np.isfinite(self.weight)
+        for instant in (self.created, self.release, self.due):
+            result &= (instant >= 0) & (instant <= self.now + LONGEST)
+        result[result] = self.open[self.queue[result]]
+        used = np.flatnonzero(np.bincount(self.shape[result], minlength=len(shapes)))
+        absurd = [s for s in used if not shape_meant(shapes[s], len(quota.resources), len(quota.flavors))]
+        return result & ~np.isin(self.shape, absurd)
 
     def name(self, row: int) -> str:
         """How a workload is called in messages."""
@@ -188,13 +201,11 @@ class _Check:
         queue = int(self.queue[row])
         if self.state[row] == pb.RUNNING:
             return "it is running"
-        if queue >= len(self.tree.queue) or self.shape[row] >= len(self.request.shapes):
-            return "its queue or its request is not in the tables"
-        if self.tree.stopped[queue]:
-            return f"ClusterQueue {self.request.quota.cluster_queues[queue].name} is stopped"
-        if self.tree.queue[queue] < 0:
-            return f"the cohorts above ClusterQueue {self.request.quota.cluster_queues[queue].name} form a cycle"
-        return "its state or its duration makes no sense"
+        if queue < len(self.open) and not self.open[queue]:
+            return (
+                f"ClusterQueue {self.request.quota.cluster_queues[queue].name} is stopped, or its quota makes no sense"
+            )
+        return "its row, or its shape, makes no sense"
 
     @cached_property
     def _fitting(self) -> dict[tuple[int, int], bool]:
@@ -221,9 +232,9 @@ class _Check:
         row, start, finish = self.workload[k], self.start[k], self.finish[k]
         not_before, tardiness = ints(self.plan.not_before_ms)[k], ints(self.plan.tardiness_ms)[k]
         yield from self.told(k[start < 0], lambda k: f"starts before now ({_instant(self.now)})")
-        early = (start >= 0) & (start < self.release[row]) & (self.state[row] != pb.IN_FLIGHT)
+        early = (start >= 0) & (start + self.now < self.release[row]) & (self.state[row] != pb.IN_FLIGHT)
         yield from self.told(
-            k[early], lambda k: f"starts before its release date {_instant(self.now + self.release[self.workload[k]])}"
+            k[early], lambda k: f"starts before its release date {_instant(self.release[self.workload[k]])}"
         )
         yield from self.told(
             k[(not_before != 0) & (start + self.now < not_before)],
@@ -245,7 +256,8 @@ class _Check:
     def _late(self, k: Ints) -> Ints:
         """How late entries of the plan are, by their start."""
         row = self.workload[k]
-        return np.where(self.has_due[row], np.maximum(0, self.start[k] + self.duration[row] - self.due[row]), 0)
+        finish = self.now + self.start[k] + self.duration[row]
+        return np.where(self.due[row] != 0, np.maximum(0, finish - self.due[row]), 0)
 
     def shapes(self) -> Iterator[pb.Violation]:
         """Each assignment is what its workload asks for, in flavors that it may have."""
@@ -314,19 +326,21 @@ class _Check:
         """Rows that have quota now, how long they keep it, and the assignment that each holds."""
         amounts = Amounts(self.request.assignments, self.tree)
         sound = np.array([total is not None for total in amounts.totals], dtype=np.bool_)
-        assignment = ints(self.request.workloads.assignment, self.n)
-        running = (self.state == pb.RUNNING) & (self.duration > 0)
-        running &= (self.queue < len(self.tree.queue)) & (assignment < len(sound))
+        assignment = ints(self.request.workloads.assignment, self.n, default=-1)
+        running = (self.state == pb.RUNNING) & (self.queue < len(self.open))
+        running &= (assignment >= 0) & (assignment < len(sound))
         running[running] &= sound[assignment[running]] & (self.tree.queue[self.queue[running]] >= 0)
         row = np.flatnonzero(running)
-        return row, np.minimum(self.duration[row], LONGEST), assignment[row], amounts
+        remaining = np.where(self.duration[row] > 0, np.minimum(self.duration[row], TEN_YEARS), MINUTE)
+        return row, remaining, assignment[row], amounts
 
     def _reservations(self) -> tuple[Ints, Ints, Ints]:
         """What is kept free from now on: (node, cell, amount) as ``[3, k]``, when it begins, when it ends."""
+        queues = {queue.name for queue in self.request.quota.cluster_queues}
         kept = [
-            (node, cell, clipped(r.amount), max(0, r.start_ms - self.now), min(r.end_ms - self.now, LONGEST))
+            (node, cell, min(r.amount, LONGEST), max(0, r.start_ms - self.now), min(r.end_ms - self.now, LONGEST))
             for r in self.request.reservations
-            if (node := self.tree.reserved_node(r.node)) >= 0
+            if (node := self.tree.reserved_node(r.node, queues)) >= 0
             and (cell := self.tree.cell(r.flavor, r.resource)) is not None
         ]
         table = np.array([r for r in kept if r[2] > 0 and r[3] < r[4]], dtype=np.int64).reshape(-1, 5).T
@@ -334,13 +348,10 @@ class _Check:
 
     def value(self, objective: pb.Objective) -> Iterator[pb.Violation]:
         """What the response says that the plan is worth is what it is worth."""
-        k, work = self.entries, self.request.workloads
-        weight = np.ones(self.n)
-        weight[: len(work.weight)] = np.fromiter(work.weight, np.float64, len(work.weight))[: self.n]
-        hard = ints(work.hard, self.n) != 0
+        k, weight = self.entries, self.weight
         row, late = self.workload[k], self._late(k)
-        soft = (late > 0) & ~hard[row]
         late_weight = float(weight[row[late > 0]].sum())
+        soft = (late > 0) & (ints(self.request.workloads.hard, self.n)[row] == 0)
         worth = {
             pb.LATE_WEIGHT: late_weight,
             pb.TARDINESS: float((weight[row[soft]] * late[soft]).sum() / HOUR),
@@ -352,7 +363,7 @@ class _Check:
                 yield self._overall(f"objective {name} is said to be {level.value} but is {worth[level.level]}")
         if not (objective.bound <= late_weight or _same(objective.bound, late_weight)):
             yield self._overall(f"the bound {objective.bound} is above the plan's own late weight {late_weight}")
-        dated = float(weight[row[self.has_due[row]]].sum())
+        dated = float(weight[row[self.due[row] != 0]].sum())
         gap = max(0.0, late_weight - objective.bound) / dated if dated > 0 else 0.0
         if not (objective.gap >= gap or _same(objective.gap, gap)):
             yield self._overall(f"the gap is said to be {objective.gap} but is {gap}")

@@ -6,8 +6,8 @@ The quota formulas are Kueue 0.17's (``pkg/cache/scheduler/resource_node.go``).
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -25,14 +25,17 @@ LONGEST = 1 << 52
 UNLIMITED = 1 << 60
 """Stands for an unset limit; larger than any sum of quotas."""
 
-TRIES = 100_000
+LARGEST_TOTAL = 1 << 58
+"""Quotas of one tree that add up to more are not taken for real either."""
+
+DEEPEST = 100
+"""Nor are cohorts with more cohorts above them."""
+
+TRIES = 20_000
 """Ways to split an assignment among pod sets that are looked at."""
 
 MOST_PARTS = 256
 """Parts of a request that are looked at; Kueue's own limit on pod sets is far below."""
-
-PODS = "pods"
-"""The resource that counts pods; Kueue adds it to every pod's request where the queue covers it."""
 
 
 def ints(column: Any, length: int | None = None, default: int = 0) -> Ints:
@@ -50,68 +53,111 @@ Offer = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
 """What a ClusterQueue offers: for each resource group its resources, and its flavors."""
 
 
-def _offer(queue: pb.ClusterQueue) -> Offer:
-    return tuple(
-        (tuple(group.covered_resources), tuple(offer.flavor for offer in group.flavors))
-        for group in queue.resource_groups
-    )
-
-
 class Tree:
-    """The quota tree of a request. Nodes are numbered parents first; a queue without a place in it has node −1."""
+    """The quota tree of a request.
+
+    Nodes are numbered parents first. Cohorts and queues whose quota cannot be meant have no place in the tree, nor has
+    what is below them: a queue without a place has node −1.
+    """
 
     def __init__(self, quota: pb.Quota) -> None:
         self.resources = list(quota.resources)
         self.flavors = [flavor.name for flavor in quota.flavors]
         self.cells = len(self.resources) * len(self.flavors)
-        self.stopped = [queue.stopped for queue in quota.cluster_queues]
         offers = [_offer(queue) for queue in quota.cluster_queues]
         self.offers = list(dict.fromkeys(offers))
         """What queues offer, each kind once."""
         self.offer = np.array([self.offers.index(offer) for offer in offers], dtype=np.int64)
         """Kind of offer of each queue."""
-        above = {cohort.name: cohort.parent for cohort in quota.cohorts}
+
+        above = {cohort.name: cohort.parent for cohort in reversed(quota.cohorts)}
         for name in [*above.values(), *(queue.cohort for queue in quota.cluster_queues)]:
             if name:
                 above.setdefault(name, "")
-        depth = {"": -1} | {name: _depth(name, above) for name in above}
-        placed = sorted((d, 0, name, -1) for name, d in depth.items() if name and d is not None)
+        named = Counter(cohort.name for cohort in quota.cohorts)
+        doubtful = {c.name for c in quota.cohorts if named[c.name] > 1 or not self._meant(c.quotas)}
+        depth = {name: _depth(name, above, doubtful) for name in above} | {"": -1}
+        nodes = [(d, f"Cohort {name}", above[name], -1) for name, d in depth.items() if name and d is not None]
+        queues = Counter(queue.name for queue in quota.cluster_queues)
         for position, queue in enumerate(quota.cluster_queues):
-            beneath = depth[queue.cohort]
-            if beneath is not None:
-                placed.append((beneath + 1, 1, queue.name, position))
-        placed.sort()
-        self.depth = np.array([d for d, _, _, _ in placed], dtype=np.int64)
-        self.names = [f"{'ClusterQueue' if queue else 'Cohort'} {name}" for _, queue, name, _ in placed]
-        self.cohort = {name: k for k, (_, queue, name, _) in enumerate(placed) if not queue}
-        self.queue = np.full(len(self.stopped), -1, dtype=np.int64)
-        self.parent = np.full(len(placed), -1, dtype=np.int64)
-        for k, (_, is_queue, name, position) in enumerate(placed):
-            if is_queue:
-                self.queue[position] = k
-            up = quota.cluster_queues[position].cohort if is_queue else above[name]
-            self.parent[k] = self.cohort.get(up, -1)
+            d = depth[queue.cohort]
+            if d is not None and queues[queue.name] == 1 and self._queue_meant(queue):
+                nodes.append((d + 1, f"ClusterQueue {queue.name}", queue.cohort, position))
+        nodes.sort(key=lambda node: node[0])
+        self.names = [name for _, name, _, _ in nodes]
+        self._number = {name: node for node, name in enumerate(self.names)}
+        self.depth = np.array([d for d, _, _, _ in nodes], dtype=np.int64)
+        self.parent = np.array([self._number.get(f"Cohort {up}", -1) for _, _, up, _ in nodes], dtype=np.int64)
+        self.queue = np.full(len(quota.cluster_queues), -1, dtype=np.int64)
+        for node, (_, _, _, position) in enumerate(nodes):
+            if position >= 0:
+                self.queue[position] = node
         self._read_quotas(quota)
+
+    def _meant(self, offers: Iterable[pb.FlavorQuotas]) -> bool:
+        """Whether quotas are for what exists, each once, and neither negative nor absurd."""
+        seen: set[int | None] = {None}
+        for offer in offers:
+            if offer.flavor >= len(self.flavors):
+                return False
+            for amount in offer.resources:
+                cell = self.cell(offer.flavor, amount.resource)
+                limits = min(amount.borrowing_limit, amount.lending_limit)
+                if cell in seen or not 0 <= amount.nominal <= LONGEST or limits < 0:
+                    return False
+                seen.add(cell)
+        return True
+
+    def _queue_meant(self, queue: pb.ClusterQueue) -> bool:
+        """The same for a queue, whose resources and flavors must each be in one group only."""
+        groups = queue.resource_groups
+        resources = [resource for group in groups for resource in group.covered_resources]
+        flavors = [offer.flavor for group in groups for offer in group.flavors]
+        outside = [
+            amount
+            for group in groups
+            for offer in group.flavors
+            for amount in offer.resources
+            if amount.resource not in group.covered_resources
+        ]
+        return (
+            self._meant(offer for group in groups for offer in group.flavors)
+            and len(set(resources)) == len(resources)
+            and len(set(flavors)) == len(flavors)
+            and max(resources, default=-1) < len(self.resources)
+            and not outside
+        )
 
     def _read_quotas(self, quota: pb.Quota) -> None:
         shape = (len(self.names), self.cells)
         nominal = np.zeros(shape, dtype=np.int64)
         lending = np.full(shape, UNLIMITED, dtype=np.int64)
         borrowing = np.full(shape, UNLIMITED, dtype=np.int64)
-        given = [(self.cohort.get(cohort.name, -1), cohort.quotas) for cohort in quota.cohorts]
+        given = [(self._number.get(f"Cohort {cohort.name}", -1), cohort.quotas) for cohort in quota.cohorts]
         for at, queue in zip(self.queue.tolist(), quota.cluster_queues, strict=True):
             given += [(at, group.flavors) for group in queue.resource_groups]
         for node, quotas in given:
             for offer in quotas if node >= 0 else ():
                 for amount in offer.resources:
-                    cell = self.cell(offer.flavor, amount.resource)
-                    if cell is None:
-                        continue
-                    nominal[node, cell] = clipped(amount.nominal)
+                    cell = offer.flavor * len(self.resources) + amount.resource
+                    nominal[node, cell] = amount.nominal
                     if amount.HasField("borrowing_limit"):
-                        borrowing[node, cell] = clipped(amount.borrowing_limit)
+                        borrowing[node, cell] = min(amount.borrowing_limit, UNLIMITED)
                     if amount.HasField("lending_limit"):
-                        lending[node, cell] = clipped(amount.lending_limit)
+                        lending[node, cell] = min(amount.lending_limit, UNLIMITED)
+
+        total = nominal.astype(np.float64)
+        for node, up in reversed(list(enumerate(self.parent.tolist()))):
+            if up >= 0:
+                total[up] += total[node]
+        self._absurd = np.any(total > LARGEST_TOTAL, axis=1)
+        """Nodes of trees whose quotas add up to more than can be meant: ``bool [N]``."""
+        for node, up in enumerate(self.parent.tolist()):
+            if up >= 0:
+                self._absurd[node] = self._absurd[up]
+        placed = np.flatnonzero(self.queue >= 0)
+        self.queue[placed[self._absurd[self.queue[placed]]]] = -1
+
         subtree = nominal
         self.local = np.zeros(shape, dtype=np.int64)
         """What a node lends to nobody, ``[N, C]``."""
@@ -133,16 +179,10 @@ class Tree:
         flavor, resource = divmod(cell, len(self.resources))
         return f"{self.resources[resource]} in flavor {self.flavors[flavor]}"
 
-    def reserved_node(self, name: str) -> int:
-        """Node that a reservation names: a ClusterQueue or else a Cohort; −1 when there is none."""
-        for kind in ("ClusterQueue", "Cohort"):
-            if f"{kind} {name}" in self._by_name:
-                return self._by_name[f"{kind} {name}"]
-        return -1
-
-    @cached_property
-    def _by_name(self) -> dict[str, int]:
-        return {name: node for node, name in enumerate(self.names)}
+    def reserved_node(self, name: str, queues: Collection[str]) -> int:
+        """Node that a reservation names: a ClusterQueue or else a Cohort; −1 when it has no place in the tree."""
+        node = self._number.get(f"{'ClusterQueue' if name in queues else 'Cohort'} {name}", -1)
+        return -1 if node < 0 or self._absurd[node] else node
 
     @cached_property
     def empty(self) -> Ints:
@@ -154,20 +194,24 @@ class Tree:
         return result
 
 
-def _depth(name: str, above: Mapping[str, str]) -> int | None:
-    """Cohorts between this one and its root; nothing when there is no root, because they go round in a circle."""
+def _offer(queue: pb.ClusterQueue) -> Offer:
+    return tuple(
+        (tuple(group.covered_resources), tuple(offer.flavor for offer in group.flavors))
+        for group in queue.resource_groups
+    )
+
+
+def _depth(name: str, above: Mapping[str, str], doubtful: Collection[str]) -> int | None:
+    """Cohorts between this one and its root; nothing when there are too many (a cycle too) or one is doubtful."""
     depth = 0
-    while above[name]:
+    while name not in doubtful:
+        if not above[name]:
+            return depth
         name = above[name]
         depth += 1
-        if depth > len(above):
-            return None
-    return depth
-
-
-def clipped(amount: int) -> int:
-    """An amount, cut to what is taken for real."""
-    return max(-LONGEST, min(amount, LONGEST))
+        if depth > DEEPEST:
+            break
+    return None
 
 
 class Amounts:
@@ -316,12 +360,27 @@ def _summed(keys: Ints, values: npt.NDArray[Any]) -> tuple[Ints, npt.NDArray[Any
     return keys[first], np.add.reduceat(values[order], first)
 
 
+def shape_meant(shape: pb.RequestShape, resources: int, flavors: int) -> bool:
+    """Whether a shape asks for what exists, and neither for less than nothing nor for absurd amounts."""
+    for pod_set in shape.pod_sets:
+        if not 0 <= pod_set.min_count <= pod_set.count or len(pod_set.resources) != len(pod_set.amounts):
+            return False
+        total: dict[int, int] = defaultdict(int)
+        for resource, amount in zip(pod_set.resources, pod_set.amounts, strict=True):
+            total[resource] += amount * pod_set.count
+            if resource >= resources or amount < 0 or total[resource] > LONGEST:
+                return False
+        if max(pod_set.excluded_flavors, default=-1) >= flavors:
+            return False
+    return True
+
+
 class TooMany(Exception):
     """A request of so many parts that the ways to split an assignment cannot all be looked at."""
 
 
 class Demand:
-    """What a workload of a shape asks of a queue: parts that must each be held in one flavor.
+    """What a workload of a (sound) shape asks of a queue: parts that must each be held in one flavor.
 
     A part is what one pod set asks of one resource group.
     """
@@ -333,20 +392,14 @@ class Demand:
         """Whether the queue offers all that is asked for."""
         group_of = {resource: group for group, (resources, _) in enumerate(offer) for resource in resources}
         for pod_set in shape.pod_sets:
-            each = dict(zip(pod_set.resources, pod_set.amounts, strict=False))
-            if PODS in tree.resources:
-                pods = tree.resources.index(PODS)
-                each.pop(pods, None)
-                if pods in group_of:
-                    each[pods] = 1
-            asked: dict[int, dict[int, int]] = defaultdict(dict)
-            for resource, amount in each.items():
-                if amount * pod_set.count <= 0:
+            asked: dict[int, dict[int, int]] = defaultdict(lambda: defaultdict(int))
+            for resource, amount in zip(pod_set.resources, pod_set.amounts, strict=True):
+                if amount * pod_set.count == 0:
                     continue
                 if resource not in group_of:
                     self.covered = False
                     continue
-                asked[group_of[resource]][resource] = amount * pod_set.count
+                asked[group_of[resource]][resource] += amount * pod_set.count
             for group, amounts in asked.items():
                 flavors = [f for f in offer[group][1] if f not in pod_set.excluded_flavors]
                 self.parts.append(
