@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import typer
 
-from cli import cluster, plan
+from cli import cluster, controller, plan, release
 
 app = typer.Typer(no_args_is_help=True, help="Deadline-aware admission for Kueue.")
 app.command()(plan.plan)
+app.command()(controller.controller)
+app.command()(release.release)
 app.add_typer(cluster.app, name="cluster")
 
 

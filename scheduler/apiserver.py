@@ -21,6 +21,12 @@ from urllib3.exceptions import HTTPError, ProtocolError
 CONNECT_SECONDS = 3.0
 READ_SECONDS = 10.0
 
+PAGE = 500
+"""Objects in one answer, as kubectl and client-go ask for."""
+
+NOT_FOUND = 404
+GONE = 410
+"""The version asked for is not known any more."""
 BUSY = (0, 429, 500, 502, 503, 504)
 """Statuses after which the same call may work later; 0: no answer. Kueue's webhooks being away is a 500."""
 
@@ -153,6 +159,33 @@ class ApiServer:
         if not 200 <= response.status < 300:
             raise _refusal(response.status, data)
         return _json_object(data)
+
+    def list_all(self, resource: Resource, namespace: str = "", page: int = PAGE) -> tuple[list[dict[str, Any]], str]:
+        """All objects of a kind (that its selector selects), page by page, and the version at which they are so.
+
+        Raises
+        ------
+        ApiError
+            As :meth:`request`.
+        """
+        query: dict[str, str | int] = {"limit": page}
+        if resource.selector:
+            query["labelSelector"] = resource.selector
+        items: list[dict[str, Any]] = []
+        while True:
+            try:
+                answer = self.request("GET", resource.path(namespace), query=query)
+            except ApiError as error:
+                if error.status != GONE or "continue" not in query:
+                    raise
+                # The pages have become too old while we read them: all in one piece, then.
+                del query["limit"], query["continue"]
+                items = []
+                continue
+            items += answer.get("items") or ()
+            if not (token := answer["metadata"].get("continue")):
+                return items, str(answer["metadata"]["resourceVersion"])
+            query["continue"] = token
 
     def watch(self, path: str, query: Mapping[str, str | int], seconds: float) -> Watch:
         """A stream of watch events that the apiserver ends after about ``seconds``.

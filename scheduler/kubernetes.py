@@ -6,9 +6,10 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from scheduler.apiserver import RESOURCES, ApiServer
-from scheduler.cluster import KINDS, Object, Reference, ReleaseResult
+from scheduler.cluster import KINDS, Object, Reference, Release, ReleaseResult
 from scheduler.metrics import Metrics
 from scheduler.notices import Notices
 from scheduler.reflector import Reflector
@@ -16,6 +17,9 @@ from scheduler.ungate import ungate
 
 PARALLEL = 8
 """Releases under way at once. On one apiserver more than this brought nothing."""
+
+SLOW_SECONDS = 2.0
+"""A release that fails only after so long stops those behind it."""
 
 CONNECTIONS = len(KINDS) + PARALLEL + 4
 """Connections in use at most: a watch a kind, the releases, notices, the lease, a read or two."""
@@ -37,10 +41,12 @@ class KubernetesCluster:
     ) -> None:
         self._api = api
         self._may_act = may_act
-        self._metrics = metrics or Metrics()
+        metrics = metrics or Metrics()
         self._changed = threading.Event()
         self._reflectors = {kind: Reflector(api, RESOURCES[kind], self._changed.set) for kind in KINDS}
-        self._notices = Notices(api, dropped=self._metrics.notice_dropped)
+        for kind, reflector in self._reflectors.items():
+            metrics.watching(kind, partial(_followed, reflector))
+        self._notices = Notices(api, dropped=metrics.notice_dropped)
         self._pool = ThreadPoolExecutor(PARALLEL, thread_name_prefix="release")
 
     def start(self) -> None:
@@ -61,12 +67,13 @@ class KubernetesCluster:
         end = time.monotonic() + seconds
         return all(reflector.wait_synced(end - time.monotonic()) for reflector in self._reflectors.values())
 
-    def problems(self) -> Mapping[str, str]:
-        """Kinds whose objects cannot be followed at the moment, and why."""
-        problems = {kind: reflector.problem for kind, reflector in self._reflectors.items() if reflector.problem}
-        for kind in KINDS:
-            self._metrics.watching(kind, kind not in problems)
-        return problems
+    def unsynced(self) -> Mapping[str, str]:
+        """Kinds whose objects have not been seen yet, or that the cluster does not have; with the reason, if known."""
+        return {
+            kind: reflector.problem
+            for kind, reflector in self._reflectors.items()
+            if reflector.missing or not reflector.has_synced
+        }
 
     def now(self) -> int:
         """Milliseconds since the Unix epoch."""
@@ -93,7 +100,19 @@ class KubernetesCluster:
 
     def release_all(self, targets: Sequence[Reference]) -> Sequence[ReleaseResult]:
         """Release in this order, several at once."""
-        return list(self._pool.map(self.release, targets))
+        slow = threading.Event()
+
+        def release(target: Reference) -> ReleaseResult:
+            if slow.is_set():
+                return ReleaseResult(Release.TRY_AGAIN, "the apiserver is slow to answer")
+            begun = time.monotonic()
+            result = self.release(target)
+            # One that timed out says enough: the others must not each wait as long.
+            if result.release is Release.TRY_AGAIN and time.monotonic() - begun > SLOW_SECONDS:
+                slow.set()
+            return result
+
+        return list(self._pool.map(release, targets))
 
     def event(self, target: Reference, kind: str, reason: str, message: str) -> None:
         """Tell an object's owner something, soon."""
@@ -108,3 +127,7 @@ class KubernetesCluster:
         known = reflector and reflector.store.get(f"{target.namespace}/{target.name}")
         # Of another uid, ours may be newer than what we know: the apiserver decides.
         return known if known and known["metadata"]["uid"] == target.uid else None
+
+
+def _followed(reflector: Reflector) -> bool:
+    return reflector.has_synced and not reflector.problem

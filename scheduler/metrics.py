@@ -140,17 +140,17 @@ class Metrics:
         """Something went wrong that the log has the details of. ``where`` is a short word out of few."""
         self._errors.labels(where).inc()
 
-    def watching(self, kind: str, synced: bool) -> None:
-        """Whether the objects of a kind are followed at the moment."""
-        self._synced.labels(kind).set(synced)
+    def watching(self, kind: str, followed: Callable[[], bool]) -> None:
+        """How to know whether the objects of a kind are followed at the moment."""
+        self._synced.labels(kind).set_function(lambda: float(followed()))
 
     def notice_dropped(self) -> None:
         """An Event or annotation was given up."""
         self._dropped.inc()
 
-    def leading(self, leader: bool) -> None:
-        """Whether this replica may release."""
-        self._leader.set(leader)
+    def leading(self, may_act: Callable[[], bool]) -> None:
+        """How to know whether this replica may release."""
+        self._leader.set_function(lambda: float(may_act()))
 
     def beat(self) -> None:
         """The control loop came round: it is alive."""

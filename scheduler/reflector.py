@@ -14,19 +14,13 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from scheduler.apiserver import ApiError, ApiServer, Resource, Watch
+from scheduler.apiserver import GONE, NOT_FOUND, PAGE, ApiError, ApiServer, Resource, Watch
 from scheduler.cluster import Object
 
 log = logging.getLogger(__name__)
 
-PAGE = 500
-"""Objects in one answer, as kubectl and client-go ask for."""
-
 WATCH_SECONDS = 300.0
 """How long one watch lasts before we ask for the next; up to twice that, so that not all end at once."""
-
-GONE = 410
-NOT_FOUND = 404
 
 
 class Backoff:
@@ -107,6 +101,8 @@ class Reflector:
         self.store = Store()
         self.problem = ""
         """Why the store may be out of date, in the apiserver's words; empty while all is well."""
+        self.missing = False
+        """Whether the apiserver says that it does not know this kind."""
         self._api = api
         self._changed = changed
         self._page = page
@@ -160,7 +156,8 @@ class Reflector:
         if error.status not in (0, 429, 503):
             self._version = ""  # perhaps it does not know this version (restored from a backup): list again
         problem = f"cannot follow {self.resource.plural}: {error}"
-        if error.status == NOT_FOUND:
+        self.missing = error.status == NOT_FOUND
+        if self.missing:
             problem = f"this cluster has no {self.resource.plural} ({self.resource.version})"
         if problem != self.problem:
             log.warning("%s", problem)
@@ -168,37 +165,18 @@ class Reflector:
             self._changed()
         # A kind that is taken away sends DELETED for each object first. So with objects known, "not found" is what an
         # apiserver says that is still starting; without any there is nothing to wait for.
-        if error.status == NOT_FOUND and not self.store.snapshot():
+        if self.missing and not self.store.snapshot():
             self._synced.set()
 
     def _well(self) -> None:
         if self.problem:
             log.info("following %s again", self.resource.plural)
-            self.problem = ""
+            self.problem, self.missing = "", False
 
     def _list(self) -> None:
-        query: dict[str, str | int] = {"limit": self._page}
-        if self.resource.selector:
-            query["labelSelector"] = self.resource.selector
-        objects: dict[str, Object] = {}
-        while True:
-            try:
-                answer = self._api.request("GET", self.resource.path(), query=query)
-            except ApiError as error:
-                if error.status != GONE or "limit" not in query:
-                    raise
-                # The pages have become too old while we read them: all in one piece, then.
-                query.pop("limit")
-                query.pop("continue", None)
-                objects = {}
-                continue
-            for item in answer.get("items") or ():
-                objects[key_of(item)] = self._arrived(item)
-            if not (token := answer["metadata"].get("continue")):
-                break
-            query["continue"] = token
-        self.store.replace(objects)
-        self._version = answer["metadata"]["resourceVersion"]
+        items, version = self._api.list_all(self.resource, page=self._page)
+        self.store.replace({key_of(item): self._arrived(item) for item in items})
+        self._version = version
         self._synced.set()
         self._well()
         self._changed()

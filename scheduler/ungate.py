@@ -41,7 +41,12 @@ def without_gate(value: str) -> str:
 
 
 def ungate(
-    api: ApiServer, target: Reference, seen: Object | None = None, may_act: Callable[[], bool] = lambda: True
+    api: ApiServer,
+    target: Reference,
+    seen: Object | None = None,
+    may_act: Callable[[], bool] = lambda: True,
+    *,
+    dry_run: bool = False,
 ) -> ReleaseResult:
     """Take our gate off ``target``, if it still is the same object.
 
@@ -51,11 +56,14 @@ def ungate(
         The object as it was seen last, if it was; saves the call that reads it.
     may_act
         Asked right before each patch.
+    dry_run
+        Go through it all, rights and policies of the cluster too, and change nothing.
     """
     resource = RESOURCES.get(target.kind)
     if resource is None:
         return ReleaseResult(Release.REFUSED, f"a {target.kind} is no kind of root object that can be released")
     path = resource.path(target.namespace, target.name)
+    query = {"dryRun": "All"} if dry_run else None
     tried, refusal = None, None
     try:
         for _ in range(ATTEMPTS):
@@ -72,7 +80,7 @@ def ungate(
             if not may_act():
                 return ReleaseResult(Release.TRY_AGAIN, "this replica does not lead")
             try:
-                api.request("PATCH", path, body=_patch(target, gates), content_type=JSON_PATCH)
+                api.request("PATCH", path, query=query, body=_patch(target, gates), content_type=JSON_PATCH)
                 return ReleaseResult(Release.DONE)
             except ApiError as error:
                 if error.status not in (409, 422):

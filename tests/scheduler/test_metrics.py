@@ -30,8 +30,8 @@ def test_counts_what_the_loop_tells() -> None:
     metrics.released("try again", 0.2)
     metrics.error("watch")
     metrics.notice_dropped()
-    metrics.watching("Job", True)
-    metrics.leading(True)
+    metrics.watching("Job", lambda: True)
+    metrics.leading(lambda: True)
     now[0] += 7
     assert value(metrics, "punctual_plans_total", engine="cpsat") == 1
     assert value(metrics, "punctual_plan_duration_seconds_count") == 1

@@ -1,0 +1,166 @@
+"""``punctual controller``: releases work when its turn has come."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import sys
+import uuid
+from enum import StrEnum
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from scheduler.logs import LogFormat, configure
+
+if TYPE_CHECKING:
+    from scheduler.planner_client import TLS
+
+USAGE, LOST = 2, 3
+"""Exit codes."""
+
+
+class LogLevel(StrEnum):
+    """The least important log lines to show."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+def milliseconds(text: str) -> int:
+    """Reads a positive duration."""
+    from scheduler.annotations import parse_duration
+
+    try:
+        duration = parse_duration(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    if duration <= 0:
+        raise typer.BadParameter(f"{text!r} is not a positive duration")
+    return duration
+
+
+def controller(
+    solver: Annotated[str, typer.Option(metavar="ADDRESS", help="The planner: unix:///path/to/socket, or host:port.")],
+    kubeconfig: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Cluster to work on.",
+            show_default="$KUBECONFIG, the pod's own cluster, ~/.kube/config",
+        ),
+    ] = None,
+    context: Annotated[str | None, typer.Option(metavar="NAME", help="Context of the kubeconfig.")] = None,
+    http: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Where to serve /metrics, /healthz and /readyz; port 0: any.")
+    ] = "0.0.0.0:8080",
+    leader_elect: Annotated[
+        bool, typer.Option(help="Compete for a Lease, so that several replicas can run and one acts.")
+    ] = True,
+    lease_namespace: Annotated[
+        str | None,
+        typer.Option(
+            envvar="POD_NAMESPACE", metavar="NAME", help="Namespace of the Lease.", show_default="punctual-system"
+        ),
+    ] = None,
+    identity: Annotated[
+        str | None,
+        typer.Option(
+            envvar="POD_NAME",
+            metavar="NAME",
+            help="Name of this replica in the Lease. Whoever restarts under the same name goes on at once.",
+            show_default="host name and a random part",
+        ),
+    ] = None,
+    budget: Annotated[
+        int, typer.Option(parser=milliseconds, metavar="DURATION", help="Time for one plan.", show_default="1s")
+    ] = 1_000,
+    default_duration: Annotated[
+        int,
+        typer.Option(
+            parser=milliseconds, metavar="DURATION", help="Run time of jobs that say nothing.", show_default="1h"
+        ),
+    ] = 3_600_000,
+    annotate: Annotated[
+        bool, typer.Option(help="Also write the planned start into an annotation (punctual.kueue/planned-start).")
+    ] = False,
+    solver_ca: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="CA of the planner's certificate; switches TLS on.")
+    ] = None,
+    solver_cert: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Certificate to show to the planner (mTLS).")
+    ] = None,
+    solver_key: Annotated[Path | None, typer.Option(metavar="FILE", help="Its key.")] = None,
+    solver_name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Name to expect in the planner's certificate.")
+    ] = None,
+    log_format: Annotated[
+        LogFormat | None, typer.Option(help="How log lines look.", show_default="text on a terminal, else json")
+    ] = None,
+    log_level: Annotated[LogLevel, typer.Option(help="The least important log lines to show.")] = LogLevel.INFO,
+) -> None:
+    """Watch a cluster and release work when its turn has come.
+
+    The planner is asked in the background. While it is away the last plan
+    goes on, and while the cluster is away the controller waits for it. On
+    SIGTERM it ends what is under way, and itself.
+
+    \b
+    punctual solver --listen unix:///tmp/solver.sock &
+    punctual controller --solver unix:///tmp/solver.sock --no-leader-elect
+
+    Exit codes: 0 told to stop; 1 failed; 2 wrong options, or no cluster
+    configured; 3 another replica may lead now.
+    """
+    from scheduler.apiserver import NoCluster, connect
+    from scheduler.controller import Controller, End, Options
+    from scheduler.kubernetes import CONNECTIONS
+    from scheduler.settings import Settings
+
+    configure(
+        log_format or (LogFormat.TEXT if sys.stderr.isatty() else LogFormat.JSON), getattr(logging, log_level.upper())
+    )
+    options = Options(
+        solver=solver,
+        http=http,
+        identity=identity or f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}",
+        lease_namespace=(lease_namespace or "punctual-system") if leader_elect else None,
+        tls=_tls(solver_ca, solver_cert, solver_key, solver_name),
+        settings=Settings(budget_ms=budget, default_duration_ms=default_duration, annotate=annotate),
+    )
+    try:
+        running = Controller(connect(kubeconfig, context, CONNECTIONS), options, version("kueue-punctual"))
+    except (NoCluster, ValueError) as error:
+        raise _usage(str(error)) from None
+    except OSError as error:
+        raise _usage(f"cannot listen on {http}: {error.strerror}; choose another with --http") from None
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: running.stop())
+    end = running.run()
+    logging.getLogger(__name__).info("ended", extra={"why": end.value})
+    if end is End.LOST:
+        raise typer.Exit(LOST)
+
+
+def _tls(ca: Path | None, certificate: Path | None, key: Path | None, name: str | None) -> TLS | None:
+    from scheduler.planner_client import TLS
+
+    if (certificate is None) != (key is None):
+        raise _usage("--solver-cert and --solver-key belong together")
+    for file in (ca, certificate, key):
+        if file is not None and not os.access(file, os.R_OK):
+            raise _usage(f"cannot read {file}")
+    if ca is None and certificate is None and name is None:
+        return None
+    return TLS(ca, certificate, key, name)
+
+
+def _usage(message: str) -> typer.Exit:
+    typer.echo(f"error: {message}", err=True)
+    return typer.Exit(USAGE)

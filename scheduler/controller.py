@@ -1,0 +1,194 @@
+"""A controller, put together: follow the cluster, wait to lead, run the loop, and end in an orderly way."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass, field
+from enum import Enum
+
+from scheduler.apiserver import ApiError, ApiServer
+from scheduler.cluster import GATE, Object
+from scheduler.health import HealthServer
+from scheduler.kubernetes import KubernetesCluster
+from scheduler.leader import Elector, Timing
+from scheduler.loop import Loop, always
+from scheduler.metrics import Metrics
+from scheduler.planner_client import TLS, BackgroundPlanner, PlannerClient, PlannerRefused, PlannerUnavailable
+from scheduler.settings import Settings
+from scheduler.ungate import gate_names, gates_of
+from solver.api import planner_pb2 as pb
+
+log = logging.getLogger(__name__)
+
+LEASE = "punctual-controller"
+"""Name of the Lease that the replicas compete for."""
+
+HANGS_SECONDS = 60.0
+"""A loop that has not come round for so long does not live any more."""
+
+
+class End(Enum):
+    """Why a controller ended."""
+
+    STOPPED = "stopped"
+    """It was told to."""
+    LOST = "lost the lease"
+    """Another replica may lead by now."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a controller is told from outside.
+
+    Attributes
+    ----------
+    http
+        ``host:port`` for metrics and health checks.
+    identity
+        Who holds the Lease: see :class:`scheduler.leader.Elector`.
+    lease_namespace
+        Where the Lease is; None: no leader election, this is the only replica.
+    """
+
+    solver: str
+    http: str
+    identity: str
+    lease_namespace: str | None
+    tls: TLS | None = None
+    timing: Timing = field(default_factory=Timing)
+    settings: Settings = field(default_factory=Settings)
+
+
+class Controller:
+    """One replica.
+
+    Raises
+    ------
+    ValueError, OSError
+        ``options.http`` is no address, or is in use.
+    """
+
+    def __init__(self, api: ApiServer, options: Options, version: str) -> None:
+        self._api = api
+        self._options = options
+        self._metrics = Metrics()
+        self._metrics.build(version=version, identity=options.identity)
+        self._elector = None
+        if options.lease_namespace is not None:
+            self._elector = Elector(api, options.lease_namespace, LEASE, options.identity, options.timing)
+        self._may_act = self._elector.may_act if self._elector else always
+        self._metrics.leading(self._may_act)
+        self._cluster = KubernetesCluster(api, may_act=self._may_act, metrics=self._metrics)
+        self._client = PlannerClient(options.solver, options.tls)
+        self._stop = threading.Event()
+        self._health = HealthServer(options.http, self._metrics, alive=self._alive, ready=self._ready)
+        self.port = self._health.port
+        """Where it serves metrics and health checks."""
+
+    def stop(self) -> None:
+        """End soon. Safe in a signal handler."""
+        self._stop.set()
+        self._cluster.wake()
+
+    def run(self) -> End:
+        """Work until stopped, or until the Lease is lost."""
+        self._cluster.start()
+        if self._elector:
+            self._elector.start()
+        try:
+            if self._wait_synced():
+                self._say_what_is_there()
+                if self._wait_to_lead():
+                    self._lead()
+        finally:
+            # First the loop and what it has under way, then the lease: nothing may act on a lease that was given back.
+            self._cluster.stop()
+            if self._elector:
+                self._elector.stop()
+            self._client.close()
+            self._health.stop()
+        return End.LOST if self._elector and self._elector.lost.is_set() else End.STOPPED
+
+    def _wait_synced(self) -> bool:
+        while not self._stop.is_set():
+            self._metrics.beat()
+            if self._cluster.wait_synced(0.5):
+                return True
+        return False
+
+    def _wait_to_lead(self) -> bool:
+        if self._elector is None:
+            return True
+        told = ""
+        while not self._stop.is_set():
+            self._metrics.beat()
+            if self._elector.acquired.wait(0.5):
+                return True
+            if self._elector.holder != told:
+                told = self._elector.holder
+                log.info("standing by", extra={"leader": told})
+        return False
+
+    def _lead(self) -> None:
+        planner = BackgroundPlanner(self._client.plan, self._cluster.wake)
+        loop = Loop(self._cluster, planner, self._options.settings, self._may_act, self._metrics)
+        if self._elector:
+            threading.Thread(target=self._stop_when_lost, args=(self._elector,), daemon=True).start()
+        log.info("leading")
+        try:
+            loop.run(self._stop)
+        finally:
+            planner.close()
+
+    def _stop_when_lost(self, elector: Elector) -> None:
+        elector.lost.wait()
+        self.stop()
+
+    def _say_what_is_there(self) -> None:
+        """One line at the start that answers most questions about an installation."""
+        workloads = self._cluster.objects("Workload").values()
+        gated = [workload for workload in workloads if GATE in gate_names(gates_of(workload))]
+        facts = {
+            "kubernetes": f"{self._version()} at {self._api.url}",
+            "cluster_queues": len(self._cluster.objects("ClusterQueue")),
+            "workloads": len(workloads),
+            "gated": len(gated),
+            "planner": f"{self._planner_state()} at {self._options.solver}",
+            "http": f"port {self.port}",
+        }
+        if missing := self._cluster.unsynced():
+            facts["missing"] = "; ".join(missing.values())
+        log.log(logging.WARNING if missing else logging.INFO, "found", extra=facts)
+        if any(_holds_quota(workload) for workload in gated):
+            log.error("Kueue admits gated work: its feature gate AdmissionGatedBy must be on")
+
+    def _version(self) -> str:
+        try:
+            return str(self._api.request("GET", "/version").get("gitVersion"))
+        except ApiError as error:
+            return f"unknown version ({error.message})"
+
+    def _planner_state(self) -> str:
+        """Whether the planner answers: by a plan for nothing."""
+        try:
+            self._client.plan(pb.PlanRequest(schema=1, now_ms=self._cluster.now()), timeout=2)
+        except PlannerUnavailable:
+            return "does not answer yet"
+        except PlannerRefused as error:
+            return f"refuses ({error})"
+        return "answers"
+
+    def _alive(self) -> str:
+        age = self._metrics.heartbeat_age()
+        return f"the control loop has not come round for {age:.0f} s" if age > HANGS_SECONDS else ""
+
+    def _ready(self) -> str:
+        """A replica that stands by is ready as well: it could take over."""
+        unsynced = self._cluster.unsynced()
+        return "; ".join(problem or f"{kind} has not been listed yet" for kind, problem in unsynced.items())
+
+
+def _holds_quota(workload: Object) -> bool:
+    conditions = (workload.get("status") or {}).get("conditions") or ()
+    return any(condition["type"] == "QuotaReserved" and condition["status"] == "True" for condition in conditions)
