@@ -41,10 +41,10 @@ class Place(NamedTuple):
 
     path: str
     line: int
-    """Counted from 1."""
+    """Counted from 1; 0 for the file as a whole."""
 
     def __str__(self) -> str:
-        return f"{self.path}:{self.line}"
+        return f"{self.path}:{self.line}" if self.line else self.path
 
 
 class Remark(NamedTuple):
@@ -137,12 +137,12 @@ def _texts(paths: Sequence[str], files: Files) -> Iterator[tuple[str, str]]:
         if path.is_dir():
             members = sorted(member for member in path.iterdir() if member.suffix in {".yaml", ".yml", ".json"})
             if not members:
-                _complain(files, Place(name, 1), "no *.yaml, *.yml or *.json file in this folder")
+                _complain(files, Place(name, 0), "no *.yaml, *.yml or *.json file in this folder")
         for member in members:
             try:
                 yield str(member), member.read_text(encoding="utf-8")
             except OSError as error:
-                _complain(files, Place(str(member), 1), f"cannot be read: {error.strerror}")
+                _complain(files, Place(str(member), 0), f"cannot be read: {error.strerror}")
             except UnicodeDecodeError as error:
                 line = error.object[: error.start].count(b"\n") + 1
                 _complain(files, Place(str(member), line), "is not UTF-8 text")

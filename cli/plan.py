@@ -1,0 +1,259 @@
+"""``punctual plan``: what would start when, and what will be late; of the live cluster or of files."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from scheduler.forecast import Forecast
+    from scheduler.planner_client import PlanCall
+    from scheduler.settings import Settings
+    from scheduler.snapshot import Snapshot
+    from scheduler.still import StillCluster
+
+BAD_INPUT = 1
+LATE = 3
+
+WARNINGS = frozenset({"DeadlinePassed", "GatedByOthers"})
+"""Complaints that are no mistake of whoever wrote the object."""
+
+
+class Output(StrEnum):
+    """Ways to print a plan."""
+
+    TABLE = "table"
+    WIDE = "wide"
+    JSON = "json"
+    YAML = "yaml"
+
+
+def plan(
+    files: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--filename",
+            "-f",
+            metavar="FILE|DIR",
+            help="Read Jobs, Workloads, queues, flavors from there, not a cluster.",
+        ),
+    ] = None,
+    more: Annotated[list[str] | None, typer.Argument(metavar="[FILE|DIR]...", help="More of them.")] = None,
+    output: Annotated[Output, typer.Option("--output", "-o", help="How to print it.")] = Output.TABLE,
+    now: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Plan as if it were this time (RFC 3339: 2026-12-01T06:00:00Z).")
+    ] = None,
+    budget: Annotated[str, typer.Option(metavar="DURATION", help="Time to look for a better plan.")] = "1s",
+    default_duration: Annotated[
+        str, typer.Option(metavar="DURATION", help="Run time of jobs that give no estimate.")
+    ] = "1h",
+    gate_all: Annotated[
+        bool, typer.Option("--gate-all", help="With -f: plan all waiting work, as if Punctual were in charge of it.")
+    ] = False,
+    solver: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS", help="Ask this solver (host:port, unix:///path). Default: plan in this process."
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Source of random choices.")] = 0,
+    kubeconfig: Annotated[Path | None, typer.Option(help="As kubectl's. Default: $KUBECONFIG, ~/.kube/config.")] = None,
+    context: Annotated[str | None, typer.Option(help="Context of the kubeconfig.")] = None,
+    fail_on_late: Annotated[
+        bool, typer.Option("--fail-on-late", help="Exit with 3 if something will be late.")
+    ] = False,
+) -> None:
+    """Show what would start when, when it ends, and what will be late and why.
+
+    Reads the live cluster (as kubectl finds it), or, with -f, files: YAML of
+    many documents, JSON, lists of "kubectl get -o yaml", "-" for the standard
+    input. Changes nothing. What is wrong with one object is said, and does not
+    stop the others.
+
+    \b
+    punctual plan
+    punctual plan -f examples/01-four-jobs
+    punctual plan -f dump.yaml --gate-all
+      after kubectl get -A -o yaml ns,jobs,workloads,localqueues,\\
+        clusterqueues,cohorts,resourceflavors,workloadpriorityclasses > dump.yaml
+
+    Exit codes: 0 planned, even if something will be late; 1 something could not
+    be read or planned (or, with files, has a mistake in it); 2 wrong usage;
+    3 with --fail-on-late, if something will be late.
+    """
+    from rich.console import Console
+
+    from cli.planview import Clock, show
+    from scheduler.forecast import forecast, to_json
+    from scheduler.snapshot import snapshot
+
+    told = Console(stderr=True, soft_wrap=True, highlight=False)
+    paths = [*(files or ()), *(more or ())]
+    if gate_all and not paths:
+        raise typer.BadParameter("works with files only: a gate cannot be put on what a cluster has already")
+    instant = _instant(now)
+    settings = _settings(budget, default_duration, seed)
+    text = output in (Output.TABLE, Output.WIDE)
+    clock = Clock(instant)
+    with _errors_told(told):
+        with _busy(told, "reading"):
+            read = _read(paths, instant, gate_all) if paths else _look(instant, kubeconfig, context)
+            seen = snapshot(read.cluster, settings)
+        with _busy(told, "planning"):
+            response = _call(solver)(seen.request)
+            result = forecast(seen, response, clock) if text else forecast(seen, response)
+    remarks = [*read.remarks, *_remarks(seen, result, read.places)]
+    for remark in remarks:
+        told.print(str(remark), markup=False)
+    if text:
+        show(result, Console(highlight=False), clock, output is Output.WIDE)
+    else:
+        _write(to_json(result) | {"remarks": [remark.told() for remark in remarks]}, output)
+    if paths and any(remark.mistake for remark in remarks):
+        raise typer.Exit(BAD_INPUT)
+    if fail_on_late and result.late():
+        raise typer.Exit(LATE)
+
+
+@dataclass(frozen=True)
+class Said:
+    """Something that the user should know about an object, or about a file."""
+
+    place: str
+    """``file:line``, or the object itself in a live cluster."""
+    message: str
+    mistake: bool
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.message}"
+
+    def told(self) -> dict[str, Any]:
+        """For machines."""
+        return {"place": self.place, "message": self.message, "mistake": self.mistake}
+
+
+@dataclass(frozen=True)
+class Read:
+    """A cluster, what was wrong with its files, and the place of each object in them."""
+
+    cluster: StillCluster
+    remarks: Sequence[Said] = ()
+    places: Mapping[tuple[str, str], Any] = field(default_factory=dict)
+
+
+def _instant(text: str | None) -> int:
+    from scheduler.annotations import parse_instant
+
+    if text is None:
+        return int(time.time()) * 1000  # whole seconds, as creation times have: a deadline of 1h is an hour from now
+    try:
+        return parse_instant(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--now") from None
+
+
+def _settings(budget: str, default_duration: str, seed: int) -> Settings:
+    from scheduler.annotations import parse_estimate
+    from scheduler.settings import Settings
+
+    values = []
+    for option, text in (("--budget", budget), ("--default-duration", default_duration)):
+        try:
+            values.append(parse_estimate(text))
+        except ValueError as error:
+            raise typer.BadParameter(str(error), param_hint=option) from None
+    return Settings(budget_ms=values[0], default_duration_ms=values[1], seed=seed)
+
+
+def _read(paths: Sequence[str], instant: int, gate_all: bool) -> Read:
+    """The objects of files."""
+    from scheduler.files import read
+
+    files = read(paths, instant, gate_all=gate_all)
+    return Read(files, [Said(str(r.place), r.message, r.error) for r in files.remarks], files.places)
+
+
+def _look(instant: int, kubeconfig: Path | None, context: str | None) -> Read:
+    """The objects of the live cluster."""
+    from scheduler.apiserver import connect
+    from scheduler.still import look
+
+    api = connect(kubeconfig, context)
+    try:
+        return Read(look(api, instant))
+    finally:
+        api.close()
+
+
+def _call(address: str | None) -> PlanCall:
+    """Makes a plan: in this process, or by asking a solver."""
+    if address is None:
+        from solver.planner import plan
+
+        return plan
+    from scheduler.planner_client import PlannerClient
+
+    return PlannerClient(address).plan
+
+
+def _remarks(seen: Snapshot, result: Forecast, places: Mapping[tuple[str, str], Any]) -> list[Said]:
+    """What is wrong with objects, and what is not planned."""
+    lost = {stranded.item.uid for stranded in seen.stranded}  # complained about already
+    about = [(c.target, c.message, c.reason not in WARNINGS) for c in seen.complaints]
+    about += [
+        (row.item.root, row.reason, True) for row in result.rows if row.finish is None and row.item.uid not in lost
+    ]
+    remarks = []
+    for target, message, mistake in about:
+        key = f"{target.namespace}/{target.name}" if target.namespace else target.name
+        place = places.get((target.kind, key))
+        remarks.append(Said(str(place or target), f"{target}: {message}" if place else message, mistake))
+    return remarks
+
+
+def _write(data: dict[str, Any], output: Output) -> None:
+    if output is Output.JSON:
+        typer.echo(json.dumps(data, indent=2, ensure_ascii=False))
+    else:
+        import yaml
+
+        typer.echo(yaml.safe_dump(data, sort_keys=False, allow_unicode=True), nl=False)
+
+
+@contextmanager
+def _busy(console: Console, what: str) -> Iterator[None]:
+    """Tell a terminal that something is under way."""
+    with console.status(f"{what} ..."):
+        yield
+
+
+@contextmanager
+def _errors_told(console: Console) -> Iterator[None]:
+    """Say what went wrong, without a traceback."""
+    from scheduler.apiserver import ApiError, NoCluster
+    from scheduler.planner_client import PlannerError
+    from scheduler.plans import BadPlan
+    from solver.decode import InvalidRequest
+
+    try:
+        yield
+    except (ApiError, NoCluster, PlannerError) as error:
+        message = str(error)
+    except InvalidRequest as error:
+        message = f"the queues make no sense: {error}"
+    except BadPlan as error:
+        message = f"the solver's answer makes no sense: {error}"
+    else:
+        return
+    console.print(f"punctual: {message}", markup=False)
+    raise typer.Exit(BAD_INPUT)
