@@ -188,9 +188,9 @@ def _tell_what_next(cluster: LocalCluster) -> None:
         f"""
 Punctual plans namespace team-a (4 GPUs); team-b shares its queue and is left to plain Kueue. With KUBECONFIG set, try:
 
-  {kubectl} create -f {jobs}
+  {kubectl} create -f {jobs}   # four jobs of ten seconds, due in 26
   punctual plan
-  punctual cluster status
+  punctual solver --listen unix:///tmp/punctual.sock & punctual controller --solver unix:///tmp/punctual.sock
 """,
         err=True,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -10,12 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from cli.main import app
 from localcluster import build
 from localcluster.cluster import LocalCluster
 from localcluster.components import ORDER
 from localcluster.errors import LocalClusterError
-from tests.kueue.team import Team
+from tests.kueue.team import KUEUE, Team, condition_of
 
 pytestmark = pytest.mark.kueue
 
@@ -123,3 +126,71 @@ def test_nothing_is_left_when_the_tests_are_killed(tmp_path: Path, wait_until: A
     processes = [status.process for status in cluster.status()]
     wait_until(lambda: not cluster.folder.exists(), "the folder to go")
     assert not [process for process in processes if process.running()]
+
+
+def test_the_examples_to_play_with(cluster: LocalCluster, wait_until: Any) -> None:
+    """What ``punctual cluster up`` applies, and the jobs that it suggests: gated in team-a."""
+    queues, jobs = (Path(build.__file__).with_name(f"example-{name}.yaml") for name in ("queues", "jobs"))
+    cluster.kubectl("apply", "-f", queues)
+    try:
+        wait_until(lambda: cluster.kubectl("create", "-f", jobs, "--dry-run=server"), "the namespace to take Jobs")
+        cluster.kubectl("create", "-f", jobs)
+        workloads = wait_until(lambda: _gated(cluster, "team-a", 4), "four gated Workloads")
+        assert all(workload["spec"]["queueName"] == "default" for workload in workloads)
+        cluster.kubectl("delete", "jobs", "-n", "team-a", "--all")
+        wait_until(lambda: not cluster.api("GET", f"{KUEUE}/namespaces/team-a/workloads")["items"], "an empty queue")
+    finally:
+        cluster.kubectl("delete", "-f", queues, "--wait=false")
+
+
+def _gated(cluster: LocalCluster, namespace: str, count: int) -> list[Any]:
+    items = cluster.api("GET", f"{KUEUE}/namespaces/{namespace}/workloads")["items"]
+    waiting = [item for item in items if condition_of(item, "QuotaReserved").get("reason") == "AdmissionGated"]
+    return waiting if len(waiting) == count else []
+
+
+def test_status_tells_people_and_machines(cluster: LocalCluster) -> None:
+    """``punctual cluster status`` lists every process, with exit code 0 while all run."""
+    said = CliRunner().invoke(app, ["cluster", "status", "--dir", str(cluster.folder), "-o", "json"])
+    assert said.exit_code == 0
+    assert {row["name"]: row["running"] for row in json.loads(said.stdout)["processes"]} == dict.fromkeys(ORDER, True)
+    said = CliRunner().invoke(app, ["cluster", "status", "--dir", str(cluster.folder)])
+    assert f"export KUBECONFIG={cluster.kubeconfig}" in said.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["status"], 3, "no cluster in"),
+        (["down"], 0, "no cluster in"),
+        (["start", "kueue"], 1, "error: there is no local cluster in"),
+        (["stop", "kubelet"], 1, "error: no process is called kubelet"),
+        (["up", "--feature-gate", "AdmissionGatedBy"], 2, "want NAME=true or NAME=false"),
+    ],
+)
+def test_commands_say_what_is_wrong(tmp_path: Path, words: list[str], code: int, message: str) -> None:
+    """Without a cluster, or with a wrong name, a message and an exit code; never a traceback."""
+    said = CliRunner().invoke(app, ["cluster", *words, "--dir", str(tmp_path / "none")])
+    assert said.exit_code == code
+    assert message in said.output
+    assert "Traceback" not in said.output
+
+
+@pytest.mark.long
+def test_up_and_down(tmp_path: Path) -> None:
+    """``punctual cluster up`` prints one line for the shell, a second one finds it up; ``down`` leaves nothing."""
+    folder = tmp_path / "new"
+    cluster = LocalCluster(folder)
+    try:
+        for _ in range(2):
+            said = CliRunner().invoke(app, ["cluster", "up", "--dir", str(folder)])
+            assert said.exit_code == 0, said.output
+            assert said.stdout == f"export KUBECONFIG={cluster.kubeconfig}\n"
+            assert "punctual plan" in said.stderr
+        processes = [status.process for status in cluster.status()]
+        said = CliRunner().invoke(app, ["cluster", "down", "--dir", str(folder)])
+        assert said.exit_code == 0
+        assert not any(process.running() for process in processes)
+        assert not folder.exists()
+    finally:
+        cluster.down()
