@@ -71,6 +71,8 @@ def dispatch(problem: Problem, turns: Turns, releasable: Sequence[bool] | Bools)
     _use(tree.arrays, usage, busy.node, busy.cell, np.where(busy.start <= 0, busy.amount, 0))
     kueue = np.lexsort((problem.created, -problem.priority.astype(np.int64), problem.state != State.IN_FLIGHT))
     ungated = kueue[problem.state[kueue] != State.PENDING].astype(np.int64)
+    # Rules of a plan bind us, not Kueue.
+    earliest = np.where(problem.state == State.PENDING, np.maximum(problem.release, turns.not_before), problem.release)
     released = _walk(
         tree.arrays,
         problem.options,
@@ -80,7 +82,7 @@ def dispatch(problem: Problem, turns: Turns, releasable: Sequence[bool] | Bools)
         turns.order,
         problem.state,
         problem.pair,
-        np.maximum(problem.release, turns.not_before),
+        earliest,
         problem.duration,
         turns.start,
         np.asarray(releasable, dtype=np.bool_),

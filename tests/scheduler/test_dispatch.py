@@ -1,0 +1,434 @@
+"""The one rule: what may be released now."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduler.dispatch import Turns, dispatch, turns
+from scheduler.plans import Placement, PlanInForce
+from solver.api import planner_pb2 as pb
+from solver.decode import decode
+from solver.problem import Problem
+
+NOW = 1_800_000_000_000
+UNLIMITED = 10**9
+
+
+@dataclass(eq=False)
+class Queue:
+    """A ClusterQueue or, with children, a Cohort; one resource, quotas by flavor."""
+
+    nominal: list[int]
+    borrowing: list[int | None]
+    lending: list[int | None]
+    strict: bool = False
+    parent: Queue | None = None
+    children: list[Queue] = field(default_factory=list, repr=False)
+
+
+@dataclass
+class Row:
+    """One workload: GPUs, its state, and what the plan says (None: the plan does not know it)."""
+
+    queue: int
+    gpus: int
+    state: int
+    duration: int = 100
+    release: int = 0
+    due: int = 0
+    created: int = 0
+    priority: int = 0
+    start: int | None = None
+    not_before: int = 0
+    releasable: bool = True
+    excluded: frozenset[int] = frozenset()
+    flavor: int = 0  # of running work
+
+
+def problem_of(queues: list[Queue], rows: list[Row]) -> Problem:
+    flavors = len(queues[0].nominal)
+
+    def quotas(node: Queue) -> list[pb.FlavorQuotas]:
+        limits = [
+            pb.ResourceQuota(resource=0, nominal=n, borrowing_limit=b, lending_limit=lend)
+            for n, b, lend in zip(node.nominal, node.borrowing, node.lending, strict=True)
+        ]
+        return [pb.FlavorQuotas(flavor=f, resources=[limit]) for f, limit in enumerate(limits)]
+
+    quota = pb.Quota(resources=["gpu"], flavors=[pb.ResourceFlavor(name=f"f{f}") for f in range(flavors)])
+    cohorts: list[Queue] = []
+    for number, queue in enumerate(queues):
+        if queue.parent and queue.parent not in cohorts:
+            cohorts.append(queue.parent)
+        quota.cluster_queues.add(
+            name=f"q{number}",
+            cohort=f"c{cohorts.index(queue.parent)}" if queue.parent else "",
+            resource_groups=[pb.ResourceGroup(covered_resources=[0], flavors=quotas(queue))],
+            queueing_strategy=pb.STRICT_FIFO if queue.strict else pb.BEST_EFFORT_FIFO,
+        )
+    for number, cohort in enumerate(cohorts):
+        if cohort.parent and cohort.parent not in cohorts:
+            cohorts.append(cohort.parent)
+        parent = f"c{cohorts.index(cohort.parent)}" if cohort.parent else ""
+        quota.cohorts.add(name=f"c{number}", parent=parent, quotas=quotas(cohort))
+    for number, cohort in enumerate(cohorts[len(quota.cohorts) :], len(quota.cohorts)):
+        quota.cohorts.add(name=f"c{number}", quotas=quotas(cohort))
+    request = pb.PlanRequest(schema=1, now_ms=NOW, quota=quota)
+    for number, row in enumerate(rows):
+        request.shapes.add(
+            pod_sets=[pb.PodSet(count=1, resources=[0], amounts=[row.gpus], excluded_flavors=sorted(row.excluded))]
+        )
+        request.assignments.add(flavors=[row.flavor], resources=[0], amounts=[row.gpus])
+        w = request.workloads
+        w.id.append(f"w{number}")
+        w.cluster_queue.append(row.queue)
+        w.shape.append(number)
+        w.assignment.append(number)
+        w.state.append(row.state)  # type: ignore[arg-type]
+        w.duration_ms.append(row.duration)
+        w.release_ms.append(NOW + row.release if row.release else 0)
+        w.due_ms.append(NOW + row.due if row.due else 0)
+        w.created_ms.append(NOW - 1000 + row.created)
+        w.priority.append(row.priority)
+    return decode(request)
+
+
+def plan_of(rows: list[Row]) -> PlanInForce:
+    known = sorted((row.start, number) for number, row in enumerate(rows) if row.start is not None)
+    placements = {
+        f"w{number}": Placement(
+            rank, NOW + start, NOW + rows[number].not_before if rows[number].not_before else 0, 0, 0, 0, {}
+        )
+        for rank, (start, number) in enumerate(known)
+    }
+    return PlanInForce(NOW, placements, {}, "test", (), 0.0, 0.0)
+
+
+def released(queues: list[Queue], rows: list[Row]) -> list[int]:
+    problem = problem_of(queues, rows)
+    releasable = [rows[row].releasable for row in problem.row]
+    return [int(problem.row[row]) for row in dispatch(problem, turns(problem, plan_of(rows)), releasable)]
+
+
+# --- the rule, restated naively: Kueue's arithmetic by its recursion, everything else by words ------------------------
+
+
+class Naive:
+    """Use of quota by node and flavor, as Kueue's formulas have it."""
+
+    def __init__(self) -> None:
+        self.direct: dict[tuple[int, int], int] = {}
+
+    def subtree(self, node: Queue, f: int) -> int:
+        return node.nominal[f] + sum(self.subtree(child, f) - self.local(child, f) for child in node.children)
+
+    def local(self, node: Queue, f: int) -> int:
+        lending = node.lending[f]
+        return 0 if lending is None else max(0, self.subtree(node, f) - lending)
+
+    def usage(self, node: Queue, f: int) -> int:
+        shared = sum(max(0, self.usage(child, f) - self.local(child, f)) for child in node.children)
+        return self.direct.get((id(node), f), 0) + shared
+
+    def available(self, node: Queue, f: int) -> int:
+        subtree, local, usage = self.subtree(node, f), self.local(node, f), self.usage(node, f)
+        if node.parent is None:
+            return subtree - usage
+        borrowing = node.borrowing[f]
+        shared = subtree - local - max(0, usage - local) + (UNLIMITED if borrowing is None else borrowing)
+        return max(0, local - usage) + min(self.available(node.parent, f), shared)
+
+    def potential(self, node: Queue, f: int) -> int:
+        if node.parent is None:
+            return self.subtree(node, f)
+        borrowing = node.borrowing[f]
+        most = self.subtree(node, f) + (UNLIMITED if borrowing is None else borrowing)
+        return min(self.local(node, f) + self.potential(node.parent, f), most)
+
+    def take(self, node: Queue, f: int, gpus: int) -> None:
+        self.direct[id(node), f] = self.direct.get((id(node), f), 0) + gpus
+
+    def flavors(self, node: Queue, row: Row) -> list[int]:
+        return [f for f in range(len(node.nominal)) if f not in row.excluded and row.gpus <= self.potential(node, f)]
+
+    def choose(self, node: Queue, row: Row) -> int | None:
+        for f in self.flavors(node, row):
+            if row.gpus <= max(0, self.available(node, f)):
+                return f
+        return None
+
+    def felt(self, node: Queue, f: int, gpus: int) -> list[tuple[int, int]]:
+        """Nodes where another ``gpus`` would be felt."""
+        felt, at = [], node
+        before = {}
+        while at is not None:
+            before[id(at)] = self.usage(at, f)
+            at = at.parent  # type: ignore[assignment]
+        self.take(node, f, gpus)
+        at = node
+        while at is not None:
+            if self.usage(at, f) > before[id(at)]:
+                felt.append((id(at), f))
+            at = at.parent  # type: ignore[assignment]
+        self.take(node, f, -gpus)
+        return felt
+
+
+def naive(queues: list[Queue], rows: list[Row]) -> list[int]:
+    use = Naive()
+    for row in rows:
+        if row.state == pb.RUNNING:
+            use.take(queues[row.queue], row.flavor, row.gpus)
+    waiting: list[tuple[set[tuple[int, int]], int]] = []
+
+    def wait(row: Row, start: int) -> None:
+        where, node = set(), queues[row.queue]
+        flavors = use.flavors(node, row)
+        while node is not None:
+            where |= {(id(node), f) for f in flavors}
+            node = node.parent  # type: ignore[assignment]
+        waiting.append((where, start))
+
+    plannable = [n for n, row in enumerate(rows) if use.flavors(queues[row.queue], row) and row.state != pb.RUNNING]
+    shut: set[int] = set()
+    has_room: set[int] = set()
+    by_kueue = sorted(plannable, key=lambda n: (rows[n].state != pb.IN_FLIGHT, -rows[n].priority, rows[n].created))
+    for n in by_kueue:
+        row = rows[n]
+        if row.state == pb.PENDING or (row.state == pb.FOREIGN and row.release > 0):
+            continue
+        f = None if row.queue in shut else use.choose(queues[row.queue], row)
+        if f is not None:
+            use.take(queues[row.queue], f, row.gpus)
+            has_room.add(n)
+            continue
+        if queues[row.queue].strict:
+            shut.add(row.queue)
+        if row.state == pb.IN_FLIGHT:
+            wait(row, max(0, row.start or 0))
+
+    def turn(n: int) -> tuple[Any, ...]:
+        row = rows[n]
+        if row.start is not None:
+            return (0, row.start, n)
+        return (1, row.due or float("inf"), row.created, n)
+
+    result = []
+    for n in sorted(plannable, key=turn):
+        row = rows[n]
+        planned = max(0, row.start or 0)
+        if row.state == pb.FOREIGN and n not in has_room:
+            wait(row, max(planned, row.release))
+        if row.state != pb.PENDING or not row.releasable or row.queue in shut:
+            continue
+        f = use.choose(queues[row.queue], row) if max(row.release, row.not_before) <= 0 else None
+        if f is not None:
+            felt = set(use.felt(queues[row.queue], f, row.gpus))
+            if all(row.duration <= start for where, start in waiting if where & felt):
+                use.take(queues[row.queue], f, row.gpus)
+                result.append(n)
+                continue
+        wait(row, max(planned, row.release, row.not_before))
+    return result
+
+
+@st.composite
+def cases(draw: Any) -> tuple[list[Queue], list[Row]]:
+    flavors = draw(st.integers(1, 2))
+    small = st.integers(0, 6)
+
+    def node(parent: Queue | None) -> Queue:
+        limit = st.none() | small if parent else st.none()
+        nominal = [draw(small) for _ in range(flavors)]
+        made = Queue(nominal, [draw(limit) for _ in range(flavors)], [draw(limit) for _ in range(flavors)])
+        made.lending = [None if lend is None else min(lend, n) for lend, n in zip(made.lending, nominal, strict=True)]
+        made.parent = parent
+        if parent:
+            parent.children.append(made)
+        return made
+
+    root = node(None)
+    middle = node(root)
+    queues = [node(draw(st.sampled_from([None, root, middle]))) for _ in range(draw(st.integers(1, 4)))]
+    if not any(queue.parent is middle for queue in queues):
+        root.children.remove(middle)  # nothing in the request would name it
+    for queue in queues:
+        queue.strict = draw(st.booleans())
+    rows = []
+    for _ in range(draw(st.integers(1, 12))):
+        state = draw(st.sampled_from([pb.PENDING] * 5 + [pb.IN_FLIGHT, pb.RUNNING, pb.FOREIGN]))
+        when = st.sampled_from([0, 0, 0, 50, 200])
+        start = draw(st.none() | st.sampled_from([-100, 0, 50, 100, 300]))
+        rows.append(
+            Row(
+                queue=draw(st.integers(0, len(queues) - 1)),
+                gpus=draw(st.integers(1, 4)),
+                state=state,
+                duration=draw(st.sampled_from([10, 50, 100, 300])),
+                release=draw(when) if state in (pb.PENDING, pb.FOREIGN) else 0,
+                due=draw(st.sampled_from([0, 100, 200, 300])),
+                created=len(rows),
+                priority=draw(st.integers(0, 1)),
+                start=start,
+                not_before=draw(when) if start is not None else 0,
+                releasable=draw(st.integers(0, 5)) > 0,
+                excluded=frozenset(draw(st.sets(st.integers(0, flavors - 1), max_size=flavors - 1))),
+                flavor=draw(st.integers(0, flavors - 1)),
+            )
+        )
+    return queues, rows
+
+
+@settings(max_examples=120, deadline=None)
+@given(cases())
+def test_the_rule(case: tuple[list[Queue], list[Row]]) -> None:
+    """Releases are those of the rule restated naively, in the same order."""
+    assert released(*case) == naive(*case)
+
+
+@settings(max_examples=60, deadline=None)
+@given(cases())
+def test_never_more_than_quota(case: tuple[list[Queue], list[Row]]) -> None:
+    """Whatever the plan says: all that is released fits beside all that runs or may start, admitted in any order."""
+    queues, rows = case
+    use = Naive()
+    for row in rows:
+        if row.state == pb.RUNNING:
+            use.take(queues[row.queue], row.flavor, row.gpus)
+    mine = released(queues, rows)
+    assert all(rows[n].state == pb.PENDING and rows[n].releasable for n in mine)
+    assert all(max(rows[n].release, rows[n].not_before) <= 0 for n in mine)
+    for n in mine:
+        f = use.choose(queues[rows[n].queue], rows[n])
+        assert f is not None
+        use.take(queues[rows[n].queue], f, rows[n].gpus)
+
+
+# --- examples ---------------------------------------------------------------------------------------------------------
+
+
+def pool(gpus: int, **more: Any) -> list[Queue]:
+    return [Queue([gpus], [None], [None], **more)]
+
+
+def test_plan_order_not_age() -> None:
+    """Two of four jobs fit: those that the plan has first, whatever their age."""
+    rows = [Row(0, 2, pb.PENDING, start=start) for start in (100, 100, 0, 0)]
+    assert released(pool(4), rows) == [2, 3]
+
+
+def test_newcomers_last_by_due_date() -> None:
+    """Work the plan does not know stands behind it, by due date; best effort last."""
+    rows = [Row(0, 1, pb.PENDING), Row(0, 1, pb.PENDING, due=200), Row(0, 1, pb.PENDING, due=100)]
+    rows.append(Row(0, 1, pb.PENDING, start=0))
+    assert released(pool(4), rows) == [3, 2, 1, 0]
+    assert released(pool(2), rows) == [3, 2]
+
+
+def test_overtaking() -> None:
+    """A large job waits for all four GPUs: only what ends before its planned start may use the two that are free."""
+    running, large = Row(0, 2, pb.RUNNING, duration=100), Row(0, 4, pb.PENDING, start=100)
+    short, long = Row(0, 1, pb.PENDING, duration=100, start=200), Row(0, 1, pb.PENDING, duration=101, start=200)
+    assert released(pool(4), [running, large, long, short]) == [3]
+
+
+def test_stale_plan() -> None:
+    """Behind work whose planned start has passed nothing overtakes: it may start any moment."""
+    rows = [Row(0, 2, pb.RUNNING), Row(0, 4, pb.PENDING, start=-50), Row(0, 1, pb.PENDING, duration=1, start=200)]
+    assert released(pool(4), rows) == []
+
+
+def test_early_room_is_used() -> None:
+    """Room that is there earlier than planned is used at once, in the plan's order."""
+    rows = [Row(0, 2, pb.PENDING, start=500), Row(0, 2, pb.PENDING, start=600), Row(0, 1, pb.PENDING, start=700)]
+    assert released(pool(4), rows) == [0, 1]
+
+
+def test_not_before() -> None:
+    """A not-before time or release date to come holds work back, and long work further down behind it too."""
+    held = [Row(0, 4, pb.PENDING, start=100, not_before=100), Row(0, 4, pb.PENDING, start=100, release=100)]
+    for row in held:
+        assert released(pool(4), [row, Row(0, 1, pb.PENDING, duration=200, start=300)]) == []
+        assert released(pool(4), [row, Row(0, 1, pb.PENDING, duration=100, start=300)]) == [1]
+
+
+def test_separate_quota_is_no_competition() -> None:
+    """Work of another queue that takes only its private quota, or of another tree, overtakes nobody."""
+    root = Queue([0], [None], [None])
+    a, b = Queue([2], [None], [0], parent=root), Queue([2], [None], [0], parent=root)
+    root.children += [a, b]
+    waiting = [Row(0, 2, pb.RUNNING), Row(0, 2, pb.PENDING, start=50)]
+    assert released([a, b], [*waiting, Row(1, 2, pb.PENDING, duration=900, start=90)]) == [2]
+    lone = Queue([2], [None], [None])
+    assert released([a, lone], [*waiting, Row(1, 2, pb.PENDING, duration=900, start=90)]) == [2]
+
+
+def test_in_flight_holds_its_request() -> None:
+    """Room for work in flight is not given away, and it waits for more before anybody planned."""
+    pending = Row(0, 2, pb.PENDING, start=0)
+    assert released(pool(4), [Row(0, 3, pb.IN_FLIGHT), pending]) == []
+    assert released(pool(4), [Row(0, 2, pb.RUNNING), Row(0, 3, pb.IN_FLIGHT, start=60), pending]) == []
+
+
+def test_foreign_work_keeps_its_turn() -> None:
+    """Ungated work that fits now takes its room first, by priority, then age; what does not fit takes none."""
+    rows = [Row(0, 3, pb.FOREIGN, created=0), Row(0, 4, pb.FOREIGN, created=1), Row(0, 1, pb.PENDING, start=0)]
+    assert released(pool(4), rows) == [2]
+    rows[1].priority = 1
+    assert released(pool(4), rows) == []
+
+
+def test_strict_fifo() -> None:
+    """Nothing is released behind the blocked ungated head of a StrictFIFO queue; other queues go on."""
+    queues = pool(4, strict=True) + pool(4)
+    rows = [
+        Row(0, 2, pb.RUNNING),
+        Row(0, 4, pb.FOREIGN),
+        Row(0, 1, pb.PENDING, start=0),
+        Row(1, 1, pb.PENDING, start=0),
+    ]
+    assert released(queues, rows) == [3]
+
+
+def test_held_by_others() -> None:
+    """Work that somebody else gates too is passed over, and holds nobody up."""
+    rows = [Row(0, 4, pb.PENDING, start=0, releasable=False), Row(0, 4, pb.PENDING, start=100)]
+    assert released(pool(4), rows) == [1]
+
+
+def test_second_flavor() -> None:
+    """The first flavor that fits is taken, and counts for the next in line."""
+    rows = [Row(0, 2, pb.PENDING, start=0), Row(0, 2, pb.PENDING, start=0), Row(0, 2, pb.PENDING, start=0)]
+    assert released([Queue([2, 2], [None] * 2, [None] * 2)], rows) == [0, 1]
+    rows[0].excluded = frozenset({0})
+    assert released([Queue([2, 2], [None] * 2, [None] * 2)], rows) == [0, 1]
+
+
+def test_nothing_to_do() -> None:
+    """An empty problem is no problem."""
+    assert released(pool(4), []) == []
+
+
+def test_turns() -> None:
+    """Turns count instants from the problem's now, though the plan is older."""
+    rows = [Row(0, 1, pb.PENDING, start=-7), Row(0, 1, pb.PENDING), Row(0, 1, pb.PENDING, start=9, not_before=5)]
+    problem = problem_of(pool(4), rows)
+    turn = turns(problem, plan_of(rows))
+    assert isinstance(turn, Turns)
+    assert (turn.order.tolist(), turn.start.tolist()) == ([0, 2, 1], [0, -1, 9])
+    assert turn.not_before.tolist() == [0, 0, 5]
+    assert np.array_equal(turns(problem, None).start, [-1, -1, -1])
+
+
+@pytest.mark.long
+@settings(max_examples=20_000, deadline=None)
+@given(cases())
+def test_the_rule_many_times(case: tuple[list[Queue], list[Row]]) -> None:
+    """The same as :func:`test_the_rule`, far more often."""
+    assert released(*case) == naive(*case)
