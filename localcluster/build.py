@@ -122,14 +122,18 @@ def _build_one(what: Component, go: Go, cache: Path, progress: Progress) -> None
         module.mkdir()
         result.mkdir()
         _run([go.command, "mod", "init", f"localcluster/{what.name}"], go, module)
+
+        def tell(said: str) -> None:
+            progress(f"{label}: {said}")
+
         source = _download(what, go, module)
-        _PREPARE.get(what.name, _require)(what, go, module, source)
+        _PREPARE.get(what.name, _require)(what, go, module, source, tell)
         # -v names every package as it is compiled: what the progress counts. It does not change what is built.
         command: list[str | Path] = [go.command, "build", "-v", "-ldflags", _linker_flags(what)]
         # One name to a file, several to a folder: that lets Go link them side by side.
         output = result / next(iter(what.commands)) if len(what.commands) == 1 else f"{result}/"
         command += ["-o", output, *_packages(what)]
-        _run_with_progress(command, go, module, lambda said: progress(f"{label}: {said}"))
+        _run_with_progress(command, go, module, tell)
         _copy_manifests(what, source, result)
         result.rename(folder(what, cache))
     progress(f"{label}: done in {_elapsed(started)}")
@@ -147,11 +151,11 @@ def _packages(what: Component) -> list[str]:
     return [f"{what.module}/{package}".rstrip("/") for package in what.commands.values()]
 
 
-def _require(what: Component, go: Go, module: Path, source: Path) -> None:
-    _run([go.command, "get", f"{what.module}@{what.version}"], go, module)
+def _require(what: Component, go: Go, module: Path, source: Path, progress: Progress) -> None:
+    _run_with_progress([go.command, "get", f"{what.module}@{what.version}"], go, module, progress)
 
 
-def _require_kubernetes(what: Component, go: Go, module: Path, source: Path) -> None:
+def _require_kubernetes(what: Component, go: Go, module: Path, source: Path, progress: Progress) -> None:
     """Kubernetes asks for its own staging modules at v0.0.0 and replaces them by folders; we take the released ones."""
     staging = re.findall(r"(?m)^\s*(?:require )?(k8s\.io/\S+) v0\.0\.0(?:\s|$)", (source / "go.mod").read_text())
     released = what.version.replace("v1.", "v0.", 1)
@@ -159,7 +163,7 @@ def _require_kubernetes(what: Component, go: Go, module: Path, source: Path) -> 
     _run([go.command, "mod", "edit", f"-require={what.module}@{what.version}", *replace], go, module)
 
 
-def _require_kueue(what: Component, go: Go, module: Path, source: Path) -> None:
+def _require_kueue(what: Component, go: Go, module: Path, source: Path, progress: Progress) -> None:
     """Kueue's own ``main.go``, with the one path in it that only root could provide made relative."""
     main = (source / "cmd" / "kueue" / "main.go").read_text()
     fixed = '"/etc/kueue/metrics/certs"'
@@ -169,7 +173,7 @@ def _require_kueue(what: Component, go: Go, module: Path, source: Path) -> None:
             "localcluster/build.py must learn where this version reads its metrics certificate"
         )
     (module / "main.go").write_text(main.replace(fixed, f'"{METRICS_CERTIFICATES}"'))
-    _require(what, go, module, source)
+    _require(what, go, module, source, progress)
 
 
 _PREPARE = {"kubernetes": _require_kubernetes, "kueue": _require_kueue}
@@ -215,7 +219,7 @@ def _run(command: list[str | Path], go: Go, cwd: Path) -> str:
 
 
 def _run_with_progress(command: list[str | Path], go: Go, cwd: Path, progress: Progress, every: float = 15) -> None:
-    """Run a ``go build -v`` and tell now and then how many modules it fetched and packages it compiled."""
+    """Run Go and tell now and then how many modules it has fetched and packages it has compiled."""
     lines: list[str] = []
     started = told = time.monotonic()
     with subprocess.Popen(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from localcluster.processes import Process, start, stop
+from localcluster.processes import Process, Usage, start, stop
 
 
 @pytest.fixture
@@ -25,13 +25,19 @@ def run(tmp_path: Path) -> Callable[[str], Process]:
 
 
 def test_a_started_process_runs_until_it_is_stopped(run: Callable[[str], Process]) -> None:
-    """It has memory while it runs; after an orderly stop it runs no more and has none."""
+    """It runs at once; after an orderly stop it runs no more, and uses nothing."""
     process = run("sleep 60")
     assert process.running()
-    assert process.usage().peak >= 1
     stop([process])
     assert not process.running()
-    assert process.usage().rss == 0
+    assert process.usage() == Usage(0, 0, 0.0)
+
+
+def test_usage_is_in_mebibytes_and_seconds() -> None:
+    """As the kernel counts it: this Python has more than 10 MiB and less than 10 GiB, and has used its CPU."""
+    usage = Process(os.getpid(), 0).usage()
+    assert 10 < usage.rss <= usage.peak < 10_240
+    assert usage.cpu == pytest.approx(time.process_time(), abs=1)
 
 
 def test_one_that_does_not_listen_is_killed(run: Callable[[str], Process], tmp_path: Path) -> None:
