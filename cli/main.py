@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import typer
 
-from cli import cluster, controller, plan, release
+from cli import cluster, controller, demo, plan, release
 
 app = typer.Typer(no_args_is_help=True, help="Deadline-aware admission for Kueue.")
 app.command()(plan.plan)
+app.command()(demo.demo)
 app.command()(controller.controller)
 app.command()(release.release)
 app.add_typer(cluster.app, name="cluster")

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from scheduler.settings import Settings
     from scheduler.snapshot import Snapshot
     from scheduler.still import StillCluster
+    from solver.api import planner_pb2 as pb
 
 BAD_INPUT = 1
 LATE = 3
@@ -198,12 +199,28 @@ def _look(instant: int, kubeconfig: Path | None, context: str | None) -> Read:
 def _call(address: str | None) -> PlanCall:
     """Makes a plan: in this process, or by asking a solver."""
     if address is None:
-        from solver.planner import plan
-
-        return plan
+        return _plan_here
     from scheduler.planner_client import PlannerClient
 
     return PlannerClient(address).plan
+
+
+def _plan_here(request: pb.PlanRequest) -> pb.PlanResponse:
+    """What a solver does with a request, its verifier included."""
+    from scheduler.planner_client import PlannerRefused
+    from solver.decode import decode
+    from solver.encode import encode
+    from solver.planner import plan
+    from solver.verify import verify
+
+    problem = decode(request)
+    best = plan(problem, request.policy, request.budget, request.seed)
+    response = encode(problem, best, request.policy)
+    if violations := verify(request, response.plan, response.objective):
+        raise PlannerRefused(
+            "bad_plan", f"the plan did not pass the verifier, please report this: {violations[0].message}"
+        )
+    return response
 
 
 def _remarks(seen: Snapshot, result: Forecast, places: Mapping[tuple[str, str], Any]) -> list[Said]:

@@ -15,7 +15,7 @@ def four_jobs() -> Scenario:
     """Four jobs of two GPUs on four GPUs; the two that come last are due first."""
     jobs = [("train-a", 3 * HOUR), ("train-b", 3 * HOUR), ("eval-c", 45 * MINUTE), ("eval-d", 45 * MINUTE)]
     return Scenario(
-        name="four jobs",
+        name="four jobs of two GPUs",
         queues=(flavor(), *team(gpus=4)),
         jobs=tuple((0, job(name, 2, 30 * MINUTE, deadline=deadline)) for name, deadline in jobs),
         gpus=4,
@@ -51,4 +51,5 @@ def fuller_morning(seed: int = 1) -> Scenario:
             deadline = None if due is None else round(-due * HOUR if due < 0 else due * HOUR - comes)
             jobs.append((comes, job(f"{kind}-{number}", gpus, estimate, deadline=deadline, runs=runs)))
     jobs.sort(key=lambda entry: entry[0])
-    return Scenario(name="a fuller morning", queues=(flavor(), *team(gpus=12)), jobs=tuple(jobs), gpus=12)
+    name = f"a fuller morning, {len(jobs)} jobs"
+    return Scenario(name=name, queues=(flavor(), *team(gpus=12)), jobs=tuple(jobs), gpus=12)
