@@ -1,0 +1,113 @@
+"""The real Kueue admits what Punctual says that it admits, on the flavors it says, and nothing else.
+
+Random cases by seed (``--oracle-seed``); a case that disagrees is made smaller and printed as it can be pasted below.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from oracle import Disagreement, Tally, ask, shrink
+from oracle_cases import GPU, Case, Cohort, Edit, End, Flavor, Group, PodSet, Queue, Submit, draw_case
+
+pytestmark = pytest.mark.kueue
+
+THREADS = 10
+_runs = itertools.count()
+
+
+def gpus(name: str, cohort: str = "", **nominal: int) -> Queue:
+    """A queue with GPUs of some flavors, in order."""
+    return Queue(name, cohort, (Group((GPU,), {f: {GPU: (n, None, None)} for f, n in nominal.items()}),))
+
+
+A, B = Flavor("a", {"kind": "a"}), Flavor("b", {"kind": "b"})
+
+FIXED = {
+    "the second attempt goes on from the next flavor": Case(
+        (A, B),
+        (),
+        (gpus("q", a=2, b=2),),
+        (Submit("q", (PodSet(2, {GPU: 1}), PodSet(2, {GPU: 1}, selector={"kind": "a"}))),),
+    ),
+    "attempts out of step never end": Case(
+        (A, B),
+        (),
+        (gpus("q", a=4, b=4),),
+        (Submit("q", (PodSet(3, {GPU: 1}), PodSet(3, {GPU: 1}), PodSet(9, {GPU: 1}))),),
+    ),
+    "partial admission misses the best number": Case(
+        (A, B),
+        (),
+        (gpus("q", a=4, b=6),),
+        (Submit("q", (PodSet(7, {GPU: 1}, minimum=1), PodSet(2, {GPU: 1}, selector={"kind": "a"}))),),
+    ),
+    "debt of a cohort eats private quota": Case(
+        (A,),
+        (Cohort("c"),),
+        (
+            Queue("mine", "c", (Group((GPU,), {"a": {GPU: (4, None, 0)}}),)),
+            Queue("other", "c", (Group((GPU,), {"a": {GPU: (3, None, None)}}),)),
+        ),
+        (
+            Submit("other", (PodSet(3, {GPU: 1}),)),
+            Edit(Queue("other", "c", (Group((GPU,), {"a": {GPU: (0, None, None)}}),))),
+            Submit("mine", (PodSet(2, {GPU: 1}),)),
+            Submit("mine", (PodSet(1, {GPU: 1}),)),
+            End(0),
+            Submit("mine", (PodSet(3, {GPU: 1}),)),
+        ),
+    ),
+}
+"""What is surprising about Kueue, and every case that ever disagreed."""
+
+
+@pytest.fixture
+def seed(request: pytest.FixtureRequest) -> str:
+    """What the random cases are drawn from."""
+    return str(request.config.getoption("--oracle-seed"))
+
+
+def run(api: Callable[..., Any], cases: Iterator[Case] | list[Case]) -> Tally:
+    """Ask all cases, many at a time; the first disagreement is made smaller."""
+    number = next(_runs)
+    total = Tally()
+    with ThreadPoolExecutor(THREADS) as pool:
+        for tally in pool.map(lambda pair: ask(api, pair[1], f"oracle-{number}-{pair[0]}-"), enumerate(cases)):
+            total += tally
+    print(total)
+    return total
+
+
+def told(api: Callable[..., Any], disagreements: list[Disagreement]) -> str:
+    """The disagreements, the first one as small as can be made."""
+    if not disagreements:
+        return ""
+    small = shrink(api, disagreements[0], f"oracle-{next(_runs)}-", tries=40)
+    return f"{len(disagreements)} disagreements; the first one, made smaller:\n{small}"
+
+
+def test_kueue_agrees_on_fixed_cases(cluster: Any) -> None:
+    """What was surprising once is as expected."""
+    tally = run(cluster.api, list(FIXED.values()))
+    assert not tally.disagreements, told(cluster.api, tally.disagreements)
+    assert tally.counts["on a later attempt"] == tally.counts["tried for ever"] == tally.counts["partial"] == 1
+
+
+def test_kueue_agrees(cluster: Any, seed: str) -> None:
+    """A sample of random trees: every verdict of Kueue is what was expected."""
+    tally = run(cluster.api, [draw_case(f"{seed}/{k}", steps=12) for k in range(24)])
+    assert not tally.disagreements, told(cluster.api, tally.disagreements)
+    assert min(tally.counts["admitted"], tally.counts["not admitted"]) > tally.counts["cases"] / 5
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3000)
+def test_kueue_agrees_on_many_trees(cluster: Any, seed: str) -> None:
+    """Two hundred and forty random trees: every verdict of Kueue is what was expected."""
+    tally = run(cluster.api, [draw_case(f"long/{seed}/{k}", steps=16) for k in range(240)])
+    assert not tally.disagreements, told(cluster.api, tally.disagreements)
