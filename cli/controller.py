@@ -33,19 +33,6 @@ class LogLevel(StrEnum):
     ERROR = "error"
 
 
-def milliseconds(text: str) -> int:
-    """Reads a positive duration."""
-    from scheduler.annotations import parse_duration
-
-    try:
-        duration = parse_duration(text)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
-    if duration <= 0:
-        raise typer.BadParameter(f"{text!r} is not a positive duration")
-    return duration
-
-
 def controller(
     solver: Annotated[str, typer.Option(metavar="ADDRESS", help="The planner: unix:///path/to/socket, or host:port.")],
     kubeconfig: Annotated[
@@ -78,15 +65,10 @@ def controller(
             show_default="host name and a random part",
         ),
     ] = None,
-    budget: Annotated[
-        int, typer.Option(parser=milliseconds, metavar="DURATION", help="Time for one plan.", show_default="1s")
-    ] = 1_000,
+    budget: Annotated[str, typer.Option(metavar="DURATION", help="Time to look for a better plan.")] = "1s",
     default_duration: Annotated[
-        int,
-        typer.Option(
-            parser=milliseconds, metavar="DURATION", help="Run time of jobs that say nothing.", show_default="1h"
-        ),
-    ] = 3_600_000,
+        str, typer.Option(metavar="DURATION", help="Run time of jobs that give no estimate.")
+    ] = "1h",
     annotate: Annotated[
         bool, typer.Option(help="Also write the planned start into an annotation (punctual.kueue/planned-start).")
     ] = False,
@@ -132,7 +114,11 @@ def controller(
         identity=identity or f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}",
         lease_namespace=(lease_namespace or "punctual-system") if leader_elect else None,
         tls=_tls(solver_ca, solver_cert, solver_key, solver_name),
-        settings=Settings(budget_ms=budget, default_duration_ms=default_duration, annotate=annotate),
+        settings=Settings(
+            budget_ms=_milliseconds(budget, "--budget"),
+            default_duration_ms=_milliseconds(default_duration, "--default-duration"),
+            annotate=annotate,
+        ),
     )
     try:
         running = Controller(connect(kubeconfig, context, CONNECTIONS), options, version("kueue-punctual"))
@@ -146,6 +132,18 @@ def controller(
     logging.getLogger(__name__).info("ended", extra={"why": end.value})
     if end is End.LOST:
         raise typer.Exit(LOST)
+
+
+def _milliseconds(text: str, option: str) -> int:
+    from scheduler.annotations import parse_duration
+
+    try:
+        duration = parse_duration(text)
+    except ValueError as error:
+        raise _usage(f"{option}: {error}") from None
+    if duration <= 0:
+        raise _usage(f"{option}: {text!r} is not a positive duration")
+    return duration
 
 
 def _tls(ca: Path | None, certificate: Path | None, key: Path | None, name: str | None) -> TLS | None:

@@ -41,6 +41,8 @@ class FakeApiServer:
         self.version = 1000
         self.oldest = 0
         """Watches from before this version are answered with 410."""
+        self.pages: dict[str, tuple[int, list[dict[str, Any]]]] = {}
+        """What remains of lists that were begun, by continue token."""
         self.requests: list[tuple[str, str, dict[str, str]]] = []
         self.hooks: list[Callable[[str, str], None]] = []
         """Called with method and path before each request; may raise Refusal, or change objects."""
@@ -88,6 +90,7 @@ class FakeApiServer:
         with self.lock:
             self.oldest = self.version
             self.history.clear()
+            self.pages.clear()
             self.epoch += 1
             self.lock.notify_all()
 
@@ -134,9 +137,9 @@ class FakeApiServer:
         self.requests.append((method, path, query))
         for hook in list(self.hooks):
             hook(method, path)
-        collection, key = self.locate(path)
+        collection, namespace, key = self.locate(path)
         if method == "GET" and not key:
-            return self.list(collection, path, query)
+            return self.list(collection, namespace, query)
         with self.lock:
             known = self.objects.setdefault(collection, {})
             if method == "POST":
@@ -155,7 +158,8 @@ class FakeApiServer:
                 return self.put(collection, _patched(item, body, content_type))
             return item
 
-    def locate(self, path: str) -> tuple[str, str]:
+    def locate(self, path: str) -> tuple[str, str, str]:
+        """Collection, namespace, and the object's key, which is empty for a list."""
         parts = path.strip("/").split("/")
         head = 2 if parts[0] == "api" else 3
         rest = parts[head:]
@@ -166,22 +170,28 @@ class FakeApiServer:
         if collection not in self.kinds:
             raise Refusal(404, "the server could not find the requested resource")
         if len(rest) == 1:
-            return collection, ""
-        return collection, f"{namespace}/{rest[1]}" if namespace else rest[1]
+            return collection, namespace, ""
+        return collection, namespace, f"{namespace}/{rest[1]}" if namespace else rest[1]
 
-    def list(self, collection: str, path: str, query: dict[str, str]) -> dict[str, Any]:
+    def list(self, collection: str, namespace: str, query: dict[str, str]) -> dict[str, Any]:
         with self.lock:
-            items = [item for item in self.objects.get(collection, {}).values() if _selected(item, query)]
-            version, start = self.version, 0
             if token := query.get("continue"):
-                version, start = map(int, token.split(":"))
-                if version < self.oldest:
+                if token not in self.pages:
                     raise Refusal(410, "The provided continue parameter is too old")
-            end = start + int(query.get("limit", len(items) or 1))
+                version, items = self.pages[token]
+            else:
+                version = self.version
+                items = [
+                    copy.deepcopy(item)
+                    for item in self.objects.get(collection, {}).values()
+                    if _selected(item, query) and (not namespace or item["metadata"]["namespace"] == namespace)
+                ]
+            page = int(query.get("limit", len(items) or 1))
             metadata = {"resourceVersion": str(version)}
-            if end < len(items):
-                metadata["continue"] = f"{version}:{end}"
-            return {"metadata": metadata, "items": copy.deepcopy(items[start:end])}
+            if items[page:]:  # all pages show the same moment
+                metadata["continue"] = f"{version}:{len(self.pages)}"
+                self.pages[metadata["continue"]] = version, items[page:]
+            return {"metadata": metadata, "items": items[:page]}
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -231,7 +241,7 @@ class _Handler(BaseHTTPRequestHandler):
         fake.requests.append(("WATCH", path, query))
         for hook in list(fake.hooks):
             hook("WATCH", path)
-        collection, _ = fake.locate(path)
+        collection, _, _ = fake.locate(path)
         with fake.lock:
             position, epoch = int(query["resourceVersion"]), fake.epoch
             if position < fake.oldest:

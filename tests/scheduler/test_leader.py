@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from fake_apiserver import FakeApiServer, Refusal
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from scheduler.apiserver import ApiError
 from scheduler.leader import Elector, Timing
+from tests.scheduler.fake_apiserver import FakeApiServer, Refusal
 
 LEASES = "/apis/coordination.k8s.io/v1/leases"
 KEY = "punctual-system/punctual"

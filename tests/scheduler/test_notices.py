@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from fake_apiserver import FakeApiServer, Refusal, a_job
 from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.cluster import Reference
 from scheduler.notices import MESSAGE_LIMIT, QUIET_SECONDS, SERIES_SECONDS, Bucket, Notices
+from tests.scheduler.fake_apiserver import FakeApiServer, Refusal, a_job
 
 JOBS = "/apis/batch/v1/jobs"
 EVENTS = "/api/v1/events"

@@ -8,12 +8,12 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from fake_apiserver import FakeApiServer, Refusal, a_job
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from scheduler.apiserver import RESOURCES
 from scheduler.reflector import Backoff, Reflector, Store
+from tests.scheduler.fake_apiserver import FakeApiServer, Refusal, a_job
 
 JOBS = "/apis/batch/v1/jobs"
 COHORTS = "/apis/kueue.x-k8s.io/v1beta2/cohorts"

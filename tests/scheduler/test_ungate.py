@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from fake_apiserver import FakeApiServer, Refusal, a_job
 from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.cluster import GATE, GATES_ANNOTATION, Reference, Release
 from scheduler.ungate import gate_names, ungate, without_gate
+from tests.scheduler.fake_apiserver import FakeApiServer, Refusal, a_job
 
 JOBS = "/apis/batch/v1/jobs"
 WORKLOADS = "/apis/kueue.x-k8s.io/v1beta2/workloads"

@@ -1,0 +1,177 @@
+"""A whole controller on a fake apiserver: starting, standing by, leading, losing, stopping."""
+
+from __future__ import annotations
+
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from scheduler.apiserver import RESOURCES
+from scheduler.cluster import GATES_ANNOTATION, KINDS
+from scheduler.controller import LEASE, Controller, End, Options
+from scheduler.leader import Timing
+from scheduler.settings import Settings
+from tests.scheduler.fake_apiserver import FakeApiServer, Refusal
+from tests.scheduler.memory_cluster import MemoryCluster
+
+JOBS = "/apis/batch/v1/jobs"
+LEASES = "/apis/coordination.k8s.io/v1/leases"
+QUICK = Timing(lease=2.0, renew=1.0, retry=0.05)
+NO_SOLVER = "unix:///nonexistent/punctual.sock"
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeApiServer]:
+    server = FakeApiServer()
+    cluster = MemoryCluster()
+    cluster.queue()
+    cluster.job("train")
+    for kind in KINDS:
+        for item in cluster.objects(kind).values():
+            server.put(RESOURCES[kind].path(), dict(item))
+    yield server
+    server.stop()
+
+
+class Running:
+    """A controller in a thread."""
+
+    def __init__(self, fake: FakeApiServer, identity: str, lease_namespace: str | None) -> None:
+        settings = Settings(settle_ms=50, newcomer_wait_ms=200)
+        options = Options(NO_SOLVER, "127.0.0.1:0", identity, lease_namespace, timing=QUICK, settings=settings)
+        self.controller = Controller(fake.api(), options, "test")
+        self.end: End | None = None
+        self.thread = threading.Thread(target=self._run)
+        self.thread.start()
+
+    def _run(self) -> None:
+        self.end = self.controller.run()
+
+    def get(self, path: str) -> tuple[int, str]:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.controller.port}{path}", timeout=5) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+    def stop(self) -> None:
+        self.controller.stop()
+        self.thread.join(20)
+        assert not self.thread.is_alive()
+
+
+@pytest.fixture
+def run(fake: FakeApiServer) -> Iterator[Callable[..., Running]]:
+    started: list[Running] = []
+
+    def start(identity: str = "one", lease_namespace: str | None = "punctual-system") -> Running:
+        started.append(Running(fake, identity, lease_namespace))
+        return started[-1]
+
+    yield start
+    for running in started:
+        running.stop()
+
+
+def eventually(true: Callable[[], Any]) -> None:
+    end = time.monotonic() + 20
+    while not true():
+        assert time.monotonic() < end, "never came true"
+        time.sleep(0.01)
+
+
+def gated(fake: FakeApiServer) -> bool:
+    return GATES_ANNOTATION in fake.objects[JOBS]["team/train"]["metadata"]["annotations"]
+
+
+def holder(fake: FakeApiServer) -> str:
+    lease = fake.objects.get(LEASES, {}).get(f"punctual-system/{LEASE}")
+    return str(lease["spec"]["holderIdentity"]) if lease else ""
+
+
+def test_works_without_a_planner(fake: FakeApiServer, run: Callable[..., Running]) -> None:
+    """With the sidecar not up yet, work that fits is released all the same; metrics say that the planner is down."""
+    one = run(lease_namespace=None)
+    eventually(lambda: not gated(fake))
+    assert LEASES not in fake.objects
+    eventually(lambda: 'punctual_releases_total{outcome="done"} 1.0' in one.get("/metrics")[1])
+    eventually(lambda: "punctual_planner_up 0.0" in one.get("/metrics")[1])
+    assert "punctual_leader 1.0" in one.get("/metrics")[1]
+    assert one.get("/healthz")[0] == 200
+    one.stop()
+    assert one.end is End.STOPPED
+
+
+def test_is_ready_when_it_has_seen_everything(fake: FakeApiServer, run: Callable[..., Running]) -> None:
+    """Not ready, but alive, and releasing nothing, while a kind may not be read; the reason is on /readyz."""
+
+    def refuse(method: str, path: str) -> None:
+        if path.endswith("/clusterqueues"):
+            raise Refusal(403, "clusterqueues is forbidden")
+
+    fake.hooks.append(refuse)
+    one = run()
+    eventually(lambda: "clusterqueues is forbidden" in one.get("/readyz")[1])
+    assert one.get("/readyz")[0] == 503
+    assert one.get("/healthz")[0] == 200
+    assert gated(fake)
+    fake.hooks.clear()
+    eventually(lambda: one.get("/readyz")[0] == 200)
+    eventually(lambda: not gated(fake))
+
+
+def test_only_one_acts(fake: FakeApiServer, run: Callable[..., Running]) -> None:
+    """While somebody else holds the Lease, a replica is ready and releases nothing; when it is free, it leads."""
+    fake.put(LEASES, {"metadata": {"namespace": "punctual-system", "name": LEASE}, "spec": {"holderIdentity": "other"}})
+    renewing = threading.Event()
+
+    def renew() -> None:
+        while not renewing.wait(0.2):
+            fake.put(LEASES, fake.objects[LEASES][f"punctual-system/{LEASE}"])
+
+    thread = threading.Thread(target=renew)
+    thread.start()
+    two = run("two")
+    eventually(lambda: two.get("/readyz")[0] == 200)
+    time.sleep(1.0)
+    assert gated(fake)
+    assert "punctual_leader 0.0" in two.get("/metrics")[1]
+    renewing.set()
+    thread.join()
+    eventually(lambda: not gated(fake))
+    assert holder(fake) == "two"
+
+
+def test_gives_the_lease_back(fake: FakeApiServer, run: Callable[..., Running]) -> None:
+    """A replica that is told to stop gives the Lease back, so the next one need not wait for it to run out."""
+    one = run("one")
+    eventually(lambda: not gated(fake))
+    one.stop()
+    assert one.end is End.STOPPED
+    assert holder(fake) == ""
+
+
+def test_ends_when_it_loses_the_lease(fake: FakeApiServer, run: Callable[..., Running]) -> None:
+    """A leader that finds somebody else in its Lease ends by itself and says why."""
+    one = run("one")
+    eventually(lambda: not gated(fake))
+    with fake.lock:
+        lease = fake.objects[LEASES][f"punctual-system/{LEASE}"]
+        fake.put(LEASES, {**lease, "spec": {**lease["spec"], "holderIdentity": "other"}})
+    one.thread.join(20)
+    assert one.end is End.LOST
+    assert holder(fake) == "other"
+
+
+def test_waits_for_an_apiserver_that_is_away(fake: FakeApiServer, run: Callable[..., Running]) -> None:
+    """A controller that starts before the apiserver answers waits for it."""
+    fake.stop()
+    one = run(lease_namespace=None)
+    eventually(lambda: "no answer" in one.get("/readyz")[1])
+    fake.start()
+    eventually(lambda: not gated(fake))
