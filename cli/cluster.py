@@ -215,6 +215,6 @@ def _errors_told() -> Iterator[None]:
 
     try:
         yield
-    except LocalClusterError as error:
+    except (LocalClusterError, OSError) as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(1) from None

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -244,13 +244,15 @@ class LocalCluster:
         self._save(layout, {**self._processes(), name: process})
 
     def _wait_ready(self, layout: Layout, name: str) -> None:
+        needed = {"etcd", "kube-apiserver", name}
         if name == "kube-apiserver":
-            self._wait(name, lambda: self.api("GET", "/readyz") == "ok")
+            self._wait(name, lambda: self.api("GET", "/readyz") == "ok", needed)
         elif name == "kueue":
-            self._wait(name, lambda: _healthy(layout.ports["kueue-health"]) and kueue.webhook_answers(self.api))
+            port = layout.ports["kueue-health"]
+            self._wait(name, lambda: _healthy(port) and kueue.webhook_answers(self.api), needed)
 
-    def _wait(self, what: str, ready: Callable[[], bool], timeout: float = 60) -> None:
-        """Wait until ``ready`` is true and does not raise; fail at once when a process has died."""
+    def _wait(self, what: str, ready: Callable[[], bool], needed: Iterable[str] = ORDER, timeout: float = 60) -> None:
+        """Wait until ``ready`` is true and does not raise; fail at once when a process has died that it needs."""
         end, last = time.monotonic() + timeout, ""
         while True:
             try:
@@ -259,7 +261,7 @@ class LocalCluster:
             except (ApiError, OSError, http.client.HTTPException) as error:
                 last = f": {error}"
             for status in self.status():
-                if not status.running:
+                if status.name in needed and not status.running:
                     raise LocalClusterError(f"{status.name} has ended while it was needed:\n{self._tail(status.name)}")
             if time.monotonic() > end:
                 raise LocalClusterError(f"{what}: not ready after {timeout:.0f} s{last}; logs: {self.folder / 'logs'}")

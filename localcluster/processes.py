@@ -32,10 +32,14 @@ class Process:
 
     def running(self) -> bool:
         """Whether it is alive: the same process, and no zombie."""
-        with suppress(OSError):  # no child of ours, or gone long ago
-            os.waitpid(self.pid, os.WNOHANG)
         fields = _stat(self.pid)
-        return fields is not None and int(fields[19]) == self.started and fields[0] != "Z"
+        if fields is None or int(fields[19]) != self.started:
+            return False
+        if fields[0] == "Z":
+            with suppress(ChildProcessError):  # somebody else's child
+                os.waitpid(self.pid, os.WNOHANG)
+            return False
+        return True
 
     def usage(self) -> Usage:
         """Memory and CPU time so far; zeros when it is not running."""

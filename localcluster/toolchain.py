@@ -18,10 +18,17 @@ from localcluster.versions import GO_REQUIREMENT, MINIMAL_GO
 
 @dataclass(frozen=True)
 class Go:
-    """A Go command and the environment that it is to be run in."""
+    """A Go command and the environment that it is to be run in.
+
+    Attributes
+    ----------
+    ours
+        Whether it came from PyPI, with caches of its own.
+    """
 
     command: Path
     environment: dict[str, str]
+    ours: bool
 
 
 def find_go(cache: Path, progress: Callable[[str], None]) -> Go:
@@ -41,13 +48,13 @@ def find_go(cache: Path, progress: Callable[[str], None]) -> Go:
     }
     machine = shutil.which("go")
     if machine and _version(Path(machine)) >= MINIMAL_GO:
-        return Go(Path(machine), environment)
+        return Go(Path(machine), environment, ours=False)
     # A Go of our own keeps its downloads and build cache with it, so that nothing of it lands in the user's home.
     environment |= {"GOPATH": str(cache / "gopath"), "GOCACHE": str(cache / "go-build"), "GOROOT": ""}
     command = cache / "go" / "go" / "bin" / "go"
     if not command.exists():
         _install(cache / "go", progress)
-    return Go(command, environment)
+    return Go(command, environment, ours=True)
 
 
 def _version(command: Path) -> tuple[int, int]:

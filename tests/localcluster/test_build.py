@@ -140,6 +140,19 @@ def test_an_old_go_is_not_used(fake: Path, tmp_path: Path, monkeypatch: pytest.M
     assert go.environment["GOPATH"].startswith(str(tmp_path / "cache"))
 
 
+def test_our_own_go_cleans_up(fake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Go that was brought for the build leaves no gigabytes behind; a machine's own keeps its caches."""
+    build.build(lambda line: None, tmp_path / "one")
+    assert not [call for call in calls(fake) if call.startswith("clean")]
+    monkeypatch.setenv("FAKE_VERSION", "1.19.8")
+    ours = tmp_path / "two" / "go" / "go" / "bin" / "go"
+    ours.parent.mkdir(parents=True)
+    ours.write_text(FAKE_GO)
+    ours.chmod(0o755)
+    build.build(lambda line: None, tmp_path / "two")
+    assert calls(fake)[-1] == "clean -cache -modcache"
+
+
 def test_without_go_and_network_it_says_what_to_do(fake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """When pip cannot bring Go either, the message has pip's words and names the way out."""
     monkeypatch.setenv("FAKE_VERSION", "1.19.8")
