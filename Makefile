@@ -10,10 +10,10 @@ READY := $(VENV)/.ready
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-$(READY): requirements.lock pyproject.toml
+$(READY): requirements-dev.lock pyproject.toml
 	@echo "installing into $(VENV) (once) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
@@ -51,7 +51,10 @@ lint: $(READY) ## ruff, mypy --strict, import-linter
 api: $(READY) ## generate solver/api from proto/
 	@$(BIN)/python -m grpc_tools.protoc -Isolver/api=proto --python_out=. --pyi_out=. --grpc_python_out=. solver/api/planner.proto
 
+COMPILE = uv pip compile -q --no-header --generate-hashes --no-emit-index-url --no-emit-find-links --universal \
+  --python-version 3.11 pyproject.toml
+
 .PHONY: lock
-lock: $(READY) ## renew requirements.lock from pyproject.toml (needs uv)
-	@uv pip compile -q --no-header --generate-hashes --no-emit-index-url --no-emit-find-links --universal --python-version 3.11 \
-	  pyproject.toml --group dev -o requirements.lock
+lock: ## renew both lock files from pyproject.toml (needs uv)
+	@$(COMPILE) --group build -o requirements.lock
+	@$(COMPILE) --group dev -o requirements-dev.lock
