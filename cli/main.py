@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import typer
 
-from cli import cluster, controller, demo, plan, release
+from cli import bench, cluster, controller, demo, plan, release, solver
 
 app = typer.Typer(no_args_is_help=True, help="Deadline-aware admission for Kueue.")
 app.command()(plan.plan)
 app.command()(demo.demo)
 app.command()(controller.controller)
 app.command()(release.release)
+app.command()(solver.solver)
+app.add_typer(bench.app, name="bench")
 app.add_typer(cluster.app, name="cluster")
 
 

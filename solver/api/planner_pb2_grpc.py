@@ -64,8 +64,8 @@ class PlannerServicer:
         raise NotImplementedError('Method not implemented!')
 
     def PlanStream(self, request, context):
-        """Plans as they improve, each better than the one before by the objective of the policy; the last one is marked
-        final. A server may send a single plan.
+        """Plans as they improve, each better than the one before by the objective of the policy. When no better one is to
+        come, the last is marked final; it may be the one before it once more. A server may send a single plan.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

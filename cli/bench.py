@@ -1,0 +1,114 @@
+"""``punctual bench``: what things cost, measured here and now."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+FAILED, BELOW_BAR = 1, 3
+"""Exit codes."""
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="""Measure what things cost on this machine.
+
+    Each bench prints its figures, what we want them to be, and the bars that must hold wherever it runs. Exit codes: 0
+    all bars hold; 1 the bench failed; 2 wrong options; 3 a bar does not hold.""",
+)
+
+
+class Output(StrEnum):
+    """Ways to print figures."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+@app.callback()
+def benches() -> None:
+    """Makes each bench a sub-command, even while there is only one."""
+
+
+@app.command()
+def rpc(
+    sizes: Annotated[
+        list[int] | None,
+        typer.Option(
+            "-n", min=1, metavar="N", help="Pending workloads; several times for several.", show_default="10000"
+        ),
+    ] = None,
+    runs: Annotated[int, typer.Option(min=1, help="Calls of which the median counts; one more goes before them.")] = 5,
+    seed: Annotated[int, typer.Option(help="Which random instance.")] = 0,
+    solver: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Ask this planner.", show_default="one that is started for the purpose"),
+    ] = None,
+    output: Annotated[Output, typer.Option("--output", "-o", help="How to print it.")] = Output.TABLE,
+) -> None:
+    """The first plan of a whole Plan call, with its parts.
+
+    A tree of 20 ClusterQueues, 3 levels of cohorts and 4 flavors, a third of it busy; greedy engine. The round trip
+    goes from columns in the client's memory to the plan's columns there.
+    """
+    import grpc
+    from rich.console import Console
+
+    from benchmarks.rpc import measure
+    from solver.sidecar import SidecarFailed, sidecar
+
+    console = Console(stderr=True)
+    try:
+        with _status(console) as say:
+            if solver is None:
+                say("starting a solver")
+                with sidecar("--max-message-mib", "1024") as address:
+                    result = measure(address, sizes or [10_000], runs, seed, say)
+            else:
+                result = measure(solver, sizes or [10_000], runs, seed, say)
+    except SidecarFailed as error:
+        raise _failed(str(error)) from None
+    except grpc.RpcError as error:
+        raise _failed(f"{solver or 'the solver'}: {error.code().name}: {error.details()}") from None
+    if output is Output.JSON:
+        typer.echo(json.dumps(result))
+    else:
+        _print_rpc(result)
+    if not result["holds"]:
+        raise typer.Exit(BELOW_BAR)
+
+
+def _print_rpc(result: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from benchmarks.rpc import PARTS
+
+    table = Table(title=f"Plan call, milliseconds, median of {result['runs']}", title_justify="left")
+    for name in ("pending", "round trip", *PARTS, "wanted", "bar"):
+        table.add_column(name, justify="right")
+    ((bar, state),) = result["bars"].items()
+    for n, figures in result["figures"].items():
+        wanted = result["reference"]["round trip"].get(n, "")
+        held = f"{state['is'][n]:.2f} {'≤' if state['is'][n] <= state['most'] else '>'} {state['most']:g}"
+        times = (f"{figures[part]:,.1f}" for part in ("round trip", *PARTS))
+        table.add_row(f"{int(n):,}", *times, str(wanted), held)
+    Console().print(table, f"bar: {bar}", "" if result["holds"] else "[red]does not hold[/red]")
+
+
+@contextmanager
+def _status(console: Console) -> Iterator[Any]:
+    with console.status("...") as status:
+        yield lambda text: status.update(f"{text} ...")
+
+
+def _failed(message: str) -> typer.Exit:
+    typer.echo(f"error: {message}", err=True)
+    return typer.Exit(FAILED)

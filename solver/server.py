@@ -1,0 +1,164 @@
+"""The gRPC server around the service: addresses, TLS, limits, health, reflection, and an orderly end.
+
+A message that is too large is refused by gRPC itself before it is parsed (RESOURCE_EXHAUSTED).
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from solver.api import planner_pb2 as pb
+from solver.api import planner_pb2_grpc as rpc
+from solver.planner import warm_up
+from solver.service import Service
+
+SERVICE = pb.DESCRIPTOR.services_by_name["Planner"].full_name
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to serve.
+
+    Attributes
+    ----------
+    listen
+        Addresses: ``unix:///path/to/socket`` or ``host:port`` (port 0: any).
+    certificate, key
+        Files in PEM format; with them all addresses speak TLS.
+    client_ca
+        CA of the certificates that clients must show (mTLS).
+    max_message
+        A message of this many bytes or more is refused.
+    max_concurrent
+        Calls that are worked on at the same time.
+    grace
+        Seconds that calls under way get when the server stops. After three quarters of it they are told to send what
+        they have.
+    """
+
+    listen: tuple[str, ...]
+    certificate: Path | None = None
+    key: Path | None = None
+    client_ca: Path | None = None
+    max_message: int = 64 << 20
+    max_concurrent: int = 4
+    grace: float = 20.0
+
+
+class CannotListen(ValueError):
+    """An address that cannot be listened on: what is wrong with it, and what to do."""
+
+
+class Server:
+    """A gRPC server with the Planner service, health and reflection.
+
+    Raises
+    ------
+    CannotListen
+        If an address is wrong or taken.
+    OSError
+        If a file of the TLS options cannot be read.
+    """
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.service = Service(options.max_concurrent)
+        # Besides those that plan and those that wait, threads that refuse others and answer health checks.
+        threads = ThreadPoolExecutor(2 * options.max_concurrent + 6, thread_name_prefix="call")
+        self._server = grpc.server(
+            threads,
+            options=[
+                ("grpc.max_receive_message_length", options.max_message - 1),
+                ("grpc.max_send_message_length", -1),
+                ("grpc.so_reuseport", 0),  # two servers on one port are a mistake, not load balancing
+            ],
+        )
+        self._health = health.HealthServicer(experimental_thread_pool=ThreadPoolExecutor(1))
+        self._say(health_pb2.HealthCheckResponse.NOT_SERVING)
+        rpc.add_PlannerServicer_to_server(self.service, self._server)  # type: ignore[no-untyped-call]
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        reflection.enable_server_reflection(names, self._server)
+        credentials = _credentials(options)
+        self.addresses = tuple(_listen(self._server, address, credentials) for address in options.listen)
+        """Where it listens, ports filled in."""
+
+    def start(self) -> None:
+        """Answer health checks, and refuse calls until :meth:`warm_up` is through."""
+        self._server.start()
+
+    def warm_up(self) -> None:
+        """Compile the kernels (or load them from the cache), then take calls."""
+        warm_up()
+        self.service.open()
+        self._say(health_pb2.HealthCheckResponse.SERVING)
+
+    def stop(self) -> None:
+        """Take no more calls, and end when those under way have ended or the grace is over."""
+        self._health.enter_graceful_shutdown()
+        ended = self._server.stop(self.options.grace)
+        if not ended.wait(self.options.grace * 3 / 4):
+            self.service.hurry()
+        ended.wait()
+
+    def _say(self, status: health_pb2.HealthCheckResponse.ServingStatus) -> None:
+        for name in ("", SERVICE):
+            self._health.set(name, status)
+
+
+def _credentials(options: Options) -> grpc.ServerCredentials | None:
+    if options.certificate is None or options.key is None:
+        return None
+    pair = options.key.read_bytes(), options.certificate.read_bytes()
+    ca = options.client_ca.read_bytes() if options.client_ca else None
+    return grpc.ssl_server_credentials([pair], ca, require_client_auth=ca is not None)
+
+
+def _listen(server: grpc.Server, address: str, credentials: grpc.ServerCredentials | None) -> str:
+    """Listen on an address; the same with its port filled in."""
+    if address.startswith("unix:"):
+        _check_socket(Path(address.removeprefix("unix:").removeprefix("//")))
+        host = ""
+    else:
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdecimal() or int(port) > 65535:
+            raise CannotListen(f"{address!r} is no address: write unix:///path/to/socket or host:port")
+    try:
+        if credentials is None:
+            port_taken = server.add_insecure_port(address)
+        else:
+            port_taken = server.add_secure_port(address, credentials)
+    except RuntimeError:
+        raise CannotListen(
+            f"cannot listen on {address}: it is taken, not an address of this machine, or forbidden"
+        ) from None
+    return f"{host}:{port_taken}" if host else address
+
+
+def _check_socket(path: Path) -> None:
+    """What gRPC says less clearly, or not at all: it would take the socket away from a server that still listens."""
+    if len(os.fsencode(path)) > 107:
+        raise CannotListen(f"{path} is longer than the 107 bytes that the path of a socket may have")
+    if not path.parent.is_dir():
+        raise CannotListen(f"{path.parent} is no directory: create it, or choose another path")
+    if not os.access(path.parent, os.W_OK):
+        raise CannotListen(f"{path.parent} cannot be written to")
+    if not path.exists():
+        return
+    if not stat.S_ISSOCK(path.stat().st_mode):
+        raise CannotListen(f"{path} exists and is no socket")
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(str(path))
+        except OSError:
+            return  # left behind by a server that is gone
+    raise CannotListen(f"another server listens on {path}")

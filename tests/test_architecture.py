@@ -1,0 +1,43 @@
+"""What keeps the code in shape: the contracts between the rooms, style, types."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+def run(*command: str) -> str:
+    """Run a tool of this environment on the repository, and return what it says; that is told if it fails."""
+    tool = Path(sys.executable).parent / command[0]
+    done = subprocess.run([str(tool), *command[1:]], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{' '.join(command)}:\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def test_arrows_go_one_way() -> None:
+    """Every import contract of pyproject.toml holds: layers, and who may know what."""
+    run("lint-imports", "--no-cache")
+
+
+def test_the_verifier_stands_alone() -> None:
+    """The verifier builds on the contract and on nothing else of the solver, directly or by a detour."""
+    graph = 'grimp.build_graph("solver", cache_dir=None)'
+    used = run("python", "-c", f'import grimp; print(*sorted({graph}.find_upstream_modules("solver.verify")))')
+    assert used.split() == ["solver.api", "solver.api.planner_pb2", "solver.verify_quota"]
+
+
+@pytest.mark.parametrize("command", [("ruff", "check", "."), ("ruff", "format", "--check", ".")], ids=" ".join)
+def test_style(command: tuple[str, ...]) -> None:
+    """The code has the style that ruff checks, in the format that ruff gives it."""
+    run(*command)
+
+
+@pytest.mark.long
+def test_types() -> None:
+    """mypy --strict has nothing against any package."""
+    run("mypy")
