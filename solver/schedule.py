@@ -102,6 +102,17 @@ class Scheduler:
         strict = others[self.rows.queue[others] >= 0]
         np.maximum.at(self.floor, self.rows.queue[strict], start[strict])
 
+    def options_of(self, row: int) -> range:
+        """Options of a row."""
+        return range(int(self.rows.first[row]), int(self.rows.last[row]))
+
+    def earliest(self) -> Int64s:
+        """Earliest start of each row, ``int64 [n]``: its release date, and its turn in a strict queue."""
+        strict = self.rows.queue >= 0
+        result = self.rows.release.copy()
+        result[strict] = np.maximum(result[strict], self.floor[self.rows.queue[strict]])
+        return result
+
     def with_rows(self, held: Held, which: Int64s, start: Int64s, option: Int32s) -> Held:
         """What is held when some rows have their places too."""
         needs = self.compact.needs
@@ -161,15 +172,27 @@ class Scheduler:
         bucket[placed] = np.where(bucket[placed] < 0, len(self.edge) - 1, bucket[placed])
         return Buckets(bucket, option)
 
-    def exactly(self, order: Int64s, options: Int32s | None = None, held: Held | None = None) -> Starts:
+    def exactly(
+        self,
+        order: Int64s,
+        options: Int32s | None = None,
+        held: Held | None = None,
+        release: Int64s | None = None,
+    ) -> Starts:
         """Start rows one after another, none before the one in front of it; −1 for all other rows.
 
-        ``options``, ``int32 [n]``, says which option each row gets; where it is −1, or without it, a row gets the first
-        that fits.
+        Parameters
+        ----------
+        options
+            ``int32 [n]``: the option that each row gets. Where it is −1, or without it, the first that fits.
+        held
+            What is in use, if more than by default.
+        release
+            ``int64 [n]``: earliest starts, if later than the problem's.
         """
         slots, needs, _, _ = self.compact
         held = self.held if held is None else held
-        rows = self.rows
+        rows = self.rows if release is None else self.rows._replace(release=release)
         if options is not None:
             given = options >= 0
             rows = rows._replace(

@@ -1,0 +1,97 @@
+"""A certified lower bound on late weight: no plan can do better, whoever makes it.
+
+Between now and a due date a part of the quota tree has so much quota × time, less what is held already. Work that must
+finish by then and be held there needs its own quota × time out of that. What does not fit is late. For one part of the
+tree, letting work be on time by fractions, the least late weight is found greedily: in the order of due dates, whenever
+the accepted work needs more than there is so far, give up what is worth least for its quota × time. (The constraints
+are nested, so this is the optimum of the linear program.)
+
+Parts that share no work add up; of parts that contain each other the larger bound counts. Work that is not ours stays
+where it has its place, first in line.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+
+import numpy as np
+from numba import njit
+
+from solver.energy import Part, Parts
+from solver.problem import NEVER, Float64s, Problem
+from solver.quota import Int64s
+from solver.schedule import Scheduler
+
+MOST_ROWS = 1_000_000
+"""Rows looked at, over all parts of the tree; the parts nearest to the roots go first."""
+
+PART_ROWS = 500
+"""How many rows' worth of time looking at one part takes by itself."""
+
+
+def late_weight_bound(scheduler: Scheduler) -> float:
+    """The least late weight of any plan for the scheduler's problem."""
+    problem, fixed = scheduler.problem, scheduler.fixed
+    placed = fixed.start >= 0
+    late = placed & (fixed.start + problem.duration > problem.due)
+    counts = (problem.due < NEVER) & (problem.weight > 0) & ~placed
+    hopeless = counts & (problem.release + problem.duration > problem.due)
+    certain = float(problem.weight[late | hopeless].sum())
+    rows = np.flatnonzero(counts & ~hopeless)
+    rows = rows[np.argsort(problem.due[rows], kind="stable")]
+    return rounded(problem, certain + (_by_parts(scheduler, rows) if len(rows) else 0.0))
+
+
+def rounded(problem: Problem, bound: float) -> float:
+    """The bound a little lower, because sums are not exact; or the next whole number, where all weights are whole."""
+    bound = max(0.0, bound - 1e-9 * (1.0 + float(problem.weight.sum())))
+    weight = problem.weight[problem.due < NEVER]
+    return float(np.ceil(bound)) if (weight == np.floor(weight)).all() else bound
+
+
+def _by_parts(scheduler: Scheduler, rows: Int64s) -> float:
+    """Sum over the roots; ``rows`` by due date."""
+    problem, parts = scheduler.problem, Parts(scheduler)
+    tree = problem.tree
+    queue = problem.options.node[problem.pair[rows]]
+    roots_first = np.argsort(parts.under.sum(axis=0), kind="stable")
+    bound = np.zeros(len(tree.parent))
+    looked_at = 0
+    for node in roots_first.tolist():
+        members = rows[parts.under[node][queue]]
+        if not len(members):
+            continue
+        for part in parts.of(node):
+            if looked_at < MOST_ROWS:
+                looked_at += len(members) + PART_ROWS
+                bound[node] = max(bound[node], _least_late(problem, members, part))
+    for node in reversed(roots_first.tolist()):
+        bound[node] = max(bound[node], bound[tree.parent == node].sum())
+    return float(bound[tree.parent < 0].sum())
+
+
+def _least_late(problem: Problem, rows: Int64s, part: Part) -> float:
+    """Least late weight of the rows under a node, by due date, for one part."""
+    energy: Float64s = problem.duration[rows].astype(np.float64) * part.least[problem.pair[rows]]
+    rows, energy = rows[energy > 0], energy[energy > 0]
+    return float(_give_up(energy, problem.weight[rows], part.room_until(problem.due[rows])))
+
+
+@njit(cache=True, nogil=True)
+def _give_up(energy: Float64s, weight: Float64s, room: Float64s) -> float:
+    """Weight given up so that the energy of rows ``0 … k`` is at most ``room[k]`` for every k; fractions count."""
+    late, accepted = 0.0, 0.0
+    heap = [(0.0, 0.0)]
+    heap.clear()
+    for k in range(len(energy)):
+        heappush(heap, (weight[k] / energy[k], energy[k]))
+        accepted += energy[k]
+        while accepted > room[k] and len(heap) > 0:
+            ratio, least = heappop(heap)
+            excess = accepted - room[k]
+            if least > excess:
+                heappush(heap, (ratio, least - excess))
+                least = excess
+            late += ratio * least
+            accepted -= least
+    return late

@@ -1,0 +1,70 @@
+"""Plan → response of the contract, column by column."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from solver.api import planner_pb2 as pb
+from solver.plan import Plan, reasons
+from solver.problem import Problem
+from solver.quota import Int32s
+from solver.worth import levels, worth
+
+
+def encode(
+    problem: Problem,
+    plan: Plan,
+    policy: pb.Policy | None = None,
+    *,
+    final: bool = True,
+    timing: pb.Timing | None = None,
+) -> pb.PlanResponse:
+    """Write a valued plan.
+
+    Parameters
+    ----------
+    policy
+        Whose objective levels are reported; the default levels without it.
+    final
+        Whether it is the last plan of its call.
+    timing
+        Where the time went.
+    """
+    policy = policy or pb.Policy()
+    response = pb.PlanResponse(final=final, timing=timing)
+    _encode_plan(problem, plan, response.plan)
+    for level, value in zip(levels(policy), worth(problem, plan, policy), strict=True):
+        response.objective.levels.add(level=level, value=value)
+    response.objective.bound = plan.bound
+    response.objective.gap = plan.gap(problem)
+    response.objective.engine = plan.engine
+    for row in problem.rejected:
+        response.rejections.add(
+            workload=row.row, id=problem.ids[row.row], field=row.field, message=row.message, kind=row.kind
+        )
+    for queue, message in problem.tree.frozen.items():
+        response.frozen_queues.add(name=problem.tree.queue_names[queue], message=message)
+    return response
+
+
+def _encode_plan(problem: Problem, plan: Plan, out: pb.Plan) -> None:
+    order, now = plan.order(), problem.now
+    start, due = plan.start[order], problem.due[order]
+    finish = start + problem.duration[order]
+    used, assignment = np.unique(plan.option[order], return_inverse=True)
+    out.workload.extend(problem.row[order].tolist())
+    out.start_ms.extend((start + now).tolist())
+    out.not_before_ms.extend(np.where(plan.not_before[order] > 0, plan.not_before[order] + now, 0).tolist())
+    out.finish_ms.extend((finish + now).tolist())
+    out.assignment.extend(assignment.tolist())
+    out.tardiness_ms.extend(np.maximum(0, finish - due).tolist())
+    out.reason.extend(reasons(problem, plan)[order].tolist())
+    _encode_assignments(problem, used, out)
+
+
+def _encode_assignments(problem: Problem, used: Int32s, out: pb.Plan) -> None:
+    options, resources = problem.options, len(problem.tree.resources)
+    for option in used.tolist():
+        k = slice(options.need[option], options.need[option + 1])
+        flavor, resource = np.divmod(options.cell[k], resources)
+        out.assignments.add(flavors=flavor.tolist(), resources=resource.tolist(), amounts=options.amount[k].tolist())

@@ -1,0 +1,122 @@
+"""The pipeline from a problem to plans that get better until the budget ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from solver.api import planner_pb2 as pb
+from solver.bound import late_weight_bound
+from solver.buckets import Flag
+from solver.decode import decode
+from solver.encode import encode
+from solver.greedy import rule_plans
+from solver.limit import Limit
+from solver.plan import Plan
+from solver.previous import previous_plan, worth_moving
+from solver.problem import Problem
+from solver.schedule import Scheduler
+from solver.worth import better
+
+CP_SAT_ROWS = 400
+"""Most rows of ours for which CP-SAT is tried unasked."""
+
+
+def plan(
+    problem: Problem,
+    policy: pb.Policy | None = None,
+    budget: pb.Budget | None = None,
+    seed: int = 0,
+    stop: Flag | None = None,
+) -> Plan:
+    """The last of :func:`plans`."""
+    *_, last = plans(problem, policy, budget, seed, stop)
+    return last
+
+
+def plans(
+    problem: Problem,
+    policy: pb.Policy | None = None,
+    budget: pb.Budget | None = None,
+    seed: int = 0,
+    stop: Flag | None = None,
+) -> Iterator[Plan]:
+    """Plans for a problem, each better than the one before by the policy's objective, or with a higher bound.
+
+    There always is one, also when nothing is to be planned and when time is up at once. The plan in force comes first,
+    as far as there is one, and stays unless another is better by more than the policy's threshold. Then priority rules
+    take turns; for some hundred rows CP-SAT uses what is left of the budget.
+
+    Parameters
+    ----------
+    problem
+        What to plan.
+    policy
+        What counts, and which engine may be used.
+    budget
+        When to stop. With a ``work_limit`` and no ``wall_ms``, the plans do not depend on the machine's speed.
+    seed
+        Source of all random choices.
+    stop
+        ``uint8 [1]``: set by another thread to end all work at once.
+
+    Yields
+    ------
+    Plan
+        Valued, with a certified bound on its late weight.
+    """
+    policy, limit = policy or pb.Policy(), Limit(budget or pb.Budget())
+    scheduler = Scheduler(problem, stop)
+    bound = late_weight_bound(scheduler)
+    best = previous_plan(scheduler, policy)
+    in_force = best is not None
+    if best is not None:
+        yield replace(best, bound=bound)
+    for candidate in _candidates(scheduler, policy, limit, seed):
+        if best is None:
+            wins = True
+        elif in_force:
+            wins = worth_moving(scheduler, candidate, best, policy)
+        else:
+            wins = better(problem, candidate, best, policy)
+        if wins:
+            best, in_force = candidate, False
+        if best is not None and (wins or candidate.bound > bound):
+            bound = max(bound, candidate.bound)
+            yield replace(best, bound=bound)
+
+
+def _candidates(scheduler: Scheduler, policy: pb.Policy, limit: Limit, seed: int) -> Iterator[Plan]:
+    """Plans of all engines in turn, at least one; bounds are those that the engine itself has proved."""
+    best: Plan | None = None
+    for candidate in rule_plans(scheduler, policy):
+        yield candidate
+        if best is None or better(scheduler.problem, candidate, best, policy):
+            best = candidate
+        if limit.over() or scheduler.stop[0]:
+            return
+    unasked = policy.engine == pb.ENGINE_UNSPECIFIED and len(scheduler.ours) <= CP_SAT_ROWS
+    if best is not None and (unasked or policy.engine == pb.CP_SAT):
+        from solver.cpsat import improve  # OR-tools takes a moment to load
+
+        yield from improve(scheduler, best, policy, limit, seed)
+
+
+def warm_up() -> None:
+    """Compile or load all kernels and CP-SAT, so that the first real plan does not wait for them."""
+    request = pb.PlanRequest(schema=1, now_ms=1, policy=pb.Policy(engine=pb.CP_SAT))
+    request.quota.resources.append("gpu")
+    request.quota.flavors.add(name="gpu")
+    group = request.quota.cluster_queues.add(name="queue").resource_groups.add(covered_resources=[0])
+    group.flavors.add(flavor=0).resources.add(resource=0, nominal=1)
+    request.shapes.add().pod_sets.add(count=1, resources=[0], amounts=[1])
+    states = [pb.IN_FLIGHT, pb.PENDING, pb.PENDING, pb.PENDING]
+    request.workloads.id.extend(str(k) for k in range(len(states)))
+    request.workloads.state.extend(states)
+    request.workloads.duration_ms.extend([5, 3, 2, 7])
+    request.workloads.due_ms.extend([0, 9, 9, 10])
+    request.previous.workload.append(1)
+    request.previous.start_ms.append(6)
+    problem = decode(request)
+    for last in plans(problem, request.policy, pb.Budget(work_limit=10)):
+        encode(problem, last, request.policy)
