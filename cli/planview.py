@@ -65,7 +65,8 @@ def show(forecast: Forecast, console: Console, clock: Clock, wide: bool) -> None
 
 def length(milliseconds: int) -> str:
     """A length of time in at most two units: ``2h05m``, ``45s``, ``-1d03h``."""
-    sign, seconds = ("-" if milliseconds < 0 else ""), round(abs(milliseconds) / 1000)
+    seconds = round(abs(milliseconds) / 1000)
+    sign = "-" if milliseconds < 0 and seconds else ""
     minutes, seconds = divmod(seconds, 60)
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)
