@@ -131,7 +131,7 @@ class Controller:
         return False
 
     def _lead(self) -> None:
-        planner = BackgroundPlanner(self._client.plan, self._cluster.wake)
+        planner = BackgroundPlanner(self._client.plans, self._cluster.wake)
         loop = Loop(self._cluster, planner, self._options.settings, self._may_act, self._metrics)
         if self._elector:
             threading.Thread(target=self._stop_when_lost, args=(self._elector,), daemon=True).start()

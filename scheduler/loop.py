@@ -38,6 +38,9 @@ SLIPPED = SECOND
 RETRY = 2 * SECOND
 """Least time between two requests when the first one failed, or the plan has slipped (milliseconds)."""
 
+BREATH = 0.05
+"""Longest pause between two rounds when changes never end (seconds)."""
+
 REFUSED_PAUSE = 60 * SECOND
 """How long an object that the cluster would not let us release is left alone (milliseconds)."""
 
@@ -153,13 +156,15 @@ class Loop:
     def run(self, stop: threading.Event) -> None:
         """Rounds until told to stop: at once when something changes, else when something is due."""
         while not stop.is_set():
-            pause = self._settings.idle_seconds
+            begun, pause = time.perf_counter(), self._settings.idle_seconds
             try:
                 pause = self.step().pause
             except Exception:
                 log.exception("a round of the loop failed")
                 self._metrics.error("step")
                 stop.wait(pause)
+            # While very much changes, the watches and the planner need the processor as well.
+            stop.wait(min(BREATH, time.perf_counter() - begun))
             if not stop.is_set():
                 self._cluster.wait(pause)
 
@@ -253,7 +258,8 @@ class Loop:
 
     def _settled(self, problem: Problem, items: list[Item], turn: Turns, now: int, dates: list[int]) -> Bools:
         """Which rows have been there long enough for their turn to be trusted. Adds instants when that changes."""
-        settle, wait = self._settings.settle_ms, self._settings.newcomer_wait_ms
+        settle = self._settings.settle_ms
+        wait = max(settle, self._settings.newcomer_wait_ms, 2 * self._settings.budget_ms)
         pending = problem.state == State.PENDING
         age = np.array([now - self._seen.get(item.uid, now) for item in items], dtype=np.int64)
         youngest = int(age[pending].min(initial=wait))

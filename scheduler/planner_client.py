@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -109,19 +110,34 @@ class PlannerClient:
         ------
         PlannerUnavailable, PlannerRefused
         """
-        if timeout is None:
-            timeout = (request.budget.wall_ms / 1000 or _DEFAULT_BUDGET) + _PATIENCE
-        try:
-            response: pb.PlanResponse = self._stub.Plan(request, timeout=timeout)
-        except grpc.RpcError as error:
-            raise self._error(error) from error
-        except ValueError as error:  # the channel is closed
-            raise PlannerUnavailable("closed", str(error)) from error
+        with self._told():
+            response: pb.PlanResponse = self._stub.Plan(request, timeout=_timeout(request, timeout))
         return response
+
+    def plans(self, request: pb.PlanRequest, timeout: float | None = None) -> Iterator[pb.PlanResponse]:
+        """Plans as they improve, the first one within milliseconds; parameters and errors as for :meth:`plan`."""
+        with self._told():
+            call = self._stub.PlanStream(request, timeout=_timeout(request, timeout))
+            try:
+                yield from call
+            finally:
+                call.cancel()  # no effect on one that has ended
 
     def close(self) -> None:
         """Give the connection back; a call under way ends with :class:`PlannerUnavailable`."""
         self._channel.close()
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """What gRPC raises, in our words."""
+        try:
+            yield
+        except grpc.RpcError as error:
+            raise self._error(error) from error
+        except ValueError as error:
+            if "closed channel" not in str(error):
+                raise
+            raise PlannerUnavailable("closed", f"planner at {self.address}: the connection was closed") from error
 
     def _error(self, error: grpc.RpcError) -> PlannerError:
         code, details = error.code(), error.details() or ""
@@ -132,13 +148,22 @@ class PlannerClient:
         return PlannerUnavailable(code.name.lower(), message)
 
 
+def _timeout(request: pb.PlanRequest, timeout: float | None) -> float:
+    if timeout is not None:
+        return timeout
+    return (request.budget.wall_ms / 1000 or _DEFAULT_BUDGET) + _PATIENCE
+
+
 PlanCall = Callable[[pb.PlanRequest], pb.PlanResponse]
 """Makes one plan: :meth:`PlannerClient.plan`, or the solver itself in the same process."""
+
+PlansCall = Callable[[pb.PlanRequest], Iterable[pb.PlanResponse]]
+"""Makes plans that get better: :meth:`PlannerClient.plans`."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What came of one request: a sound plan, or an error."""
+    """What came of one request: a sound plan (maybe the first of several, each better), or an error."""
 
     request: pb.PlanRequest
     plan: PlanInForce | None
@@ -163,18 +188,21 @@ class Planner(Protocol):
         """Stop; give up what has not begun."""
 
 
-def answered(call: PlanCall, request: pb.PlanRequest) -> Answer:
-    """Make one call and check what comes of it. Never raises."""
+def answers(call: PlansCall, request: pb.PlanRequest) -> Iterator[Answer]:
+    """Make one call and check what comes of it. Never raises; an error ends it."""
     begun = time.perf_counter()
-    plan: PlanInForce | None = None
-    error: Exception | None = None
+    before: pb.PlanResponse | None = None
     try:
-        plan = read_plan(request, call(request))
+        for response in call(request):
+            # A stream may repeat its last plan, to mark it final.
+            if before is None or response.plan != before.plan:
+                yield Answer(request, read_plan(request, response), None, time.perf_counter() - begun)
+            before = response
     except BadPlan as bad:
         error = PlannerRefused("bad_plan", f"the planner's answer makes no sense: {bad}")
+        yield Answer(request, None, error, time.perf_counter() - begun)
     except Exception as other:  # whatever goes wrong there, dispatching goes on here
-        error = other
-    return Answer(request, plan, error, time.perf_counter() - begun)
+        yield Answer(request, None, other, time.perf_counter() - begun)
 
 
 class InlinePlanner:
@@ -186,7 +214,7 @@ class InlinePlanner:
 
     def ask(self, request: pb.PlanRequest) -> None:
         """Plan now."""
-        self._answers.append(answered(self._call, request))
+        self._answers.extend(answers(lambda request: (self._call(request),), request))
 
     def answer(self) -> Answer | None:
         """The next answer, if there is one."""
@@ -206,12 +234,12 @@ class BackgroundPlanner:
     Parameters
     ----------
     call
-        Makes one plan; may block.
+        Makes plans for one request; may block.
     wake
         Called when an answer has come, from that thread: lets the loop come round at once.
     """
 
-    def __init__(self, call: PlanCall, wake: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, call: PlansCall, wake: Callable[[], None] = lambda: None) -> None:
         self._call = call
         self._wake = wake
         self._condition = threading.Condition()
@@ -252,8 +280,9 @@ class BackgroundPlanner:
                 if self._closed or self._next is None:
                     return
                 request, self._next, self._under_way = self._next, None, True
-            answer = answered(self._call, request)
+            for answer in answers(self._call, request):
+                with self._condition:
+                    self._answers.append(answer)
+                self._wake()
             with self._condition:
                 self._under_way = False
-                self._answers.append(answer)
-            self._wake()

@@ -45,7 +45,7 @@ class Settings:
     settle_ms: int = SECOND // 2
     """Work is released this long after it (and what came after it) was first seen: others may be right behind it."""
     newcomer_wait_ms: int = 2 * SECOND
-    """Work is released without waiting for a plan that knows all that waits after this long."""
+    """After this long (or two budgets) work is released without waiting for a plan that knows all that waits."""
     notice_interval_ms: int = 5 * MINUTE
     """At most one Event about its planned start per workload in this time."""
     notices_per_step: int = 20

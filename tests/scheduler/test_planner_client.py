@@ -29,6 +29,20 @@ def request(number: int = 0) -> pb.PlanRequest:
     return pb.PlanRequest(schema=1, now_ms=NOW + number)
 
 
+def response(late: int, final: bool = False) -> pb.PlanResponse:
+    plan = pb.Plan(
+        workload=[0],
+        start_ms=[NOW],
+        not_before_ms=[0],
+        finish_ms=[NOW + 1],
+        assignment=[0],
+        tardiness_ms=[late],
+        reason=[pb.ROOM_NOW],
+        assignments=[pb.Assignment()],
+    )
+    return pb.PlanResponse(plan=plan, final=final)
+
+
 class Servicer(PlannerServicer):
     """Does what its one attribute says."""
 
@@ -41,6 +55,13 @@ class Servicer(PlannerServicer):
         if self.status:
             context.abort(self.status, self.details)
         return pb.PlanResponse(objective=pb.Objective(engine="test"))
+
+    def PlanStream(self, request: pb.PlanRequest, context: grpc.ServicerContext) -> Iterator[pb.PlanResponse]:
+        for late in range(3):
+            yield response(late)
+        if self.status:
+            context.abort(self.status, self.details)
+        yield response(2, final=True)
 
 
 @contextmanager
@@ -66,6 +87,39 @@ def test_plan_over_a_socket(address: str) -> None:
     with serving(address):
         client = PlannerClient(address)
         assert client.plan(request()).objective.engine == "test"
+        client.close()
+
+
+@pytest.mark.parametrize("status", [None, grpc.StatusCode.INTERNAL])
+def test_stream_of_plans(address: str, status: grpc.StatusCode | None) -> None:
+    """Each better plan is an answer, the repeated last one is not; an error after some plans is one more answer."""
+    woken = threading.Semaphore(0)
+    with serving(address) as servicer:
+        servicer.status = status
+        client = PlannerClient(address)
+        planner = BackgroundPlanner(client.plans, woken.release)
+        planner.ask(pb.PlanRequest(schema=1, now_ms=NOW, workloads=pb.Workloads(id=["x"])))
+        for late in range(3):
+            assert woken.acquire(timeout=10)
+            answer = planner.answer()
+            assert answer is not None
+            assert answer.plan is not None
+            assert answer.plan.placements["x"].tardiness == late
+        assert woken.acquire(timeout=0.3) == (status is not None)
+        failed = planner.answer()
+        assert isinstance(failed and failed.error, PlannerRefused) == (status is not None)
+        planner.close()
+        client.close()
+
+
+def test_stream_that_nobody_reads_on(address: str) -> None:
+    """Giving up on better plans ends the call."""
+    with serving(address):
+        client = PlannerClient(address)
+        stream = client.plans(pb.PlanRequest(workloads=pb.Workloads(id=["x"])))
+        assert next(stream).plan.tardiness_ms == [0]
+        stream.close()  # type: ignore[attr-defined]
+        assert list(stream) == []
         client.close()
 
 
@@ -157,10 +211,10 @@ def test_background_takes_the_newest_next() -> None:
     """While a call is under way requests replace each other; each answer wakes the loop and knows its request."""
     begun, go, woken = threading.Event(), threading.Semaphore(0), threading.Semaphore(0)
 
-    def call(_: pb.PlanRequest) -> pb.PlanResponse:
+    def call(_: pb.PlanRequest) -> list[pb.PlanResponse]:
         begun.set()
         assert go.acquire(timeout=10)
-        return pb.PlanResponse()
+        return [pb.PlanResponse()]
 
     planner = BackgroundPlanner(call, woken.release)
     assert not planner.busy()
@@ -174,7 +228,7 @@ def test_background_takes_the_newest_next() -> None:
     assert wait_for(planner, woken).now_ms == NOW + 1
     go.release()
     assert wait_for(planner, woken).now_ms == NOW + 4
-    assert not planner.busy()
+    assert planner.answer() is None
     planner.close()
 
 
@@ -183,11 +237,11 @@ def test_background_survives_whatever_happens() -> None:
     woken = threading.Semaphore(0)
     outcomes: Iterator[Exception | pb.PlanResponse] = iter([RuntimeError("boom"), pb.PlanResponse()])
 
-    def call(_: pb.PlanRequest) -> pb.PlanResponse:
+    def call(_: pb.PlanRequest) -> list[pb.PlanResponse]:
         outcome = next(outcomes)
         if isinstance(outcome, Exception):
             raise outcome
-        return outcome
+        return [outcome]
 
     planner = BackgroundPlanner(call, woken.release)
     planner.ask(request())
