@@ -257,15 +257,21 @@ class Loop:
         return due, min(pause, self._settings.idle_seconds)
 
     def _settled(self, problem: Problem, items: list[Item], turn: Turns, now: int, dates: list[int]) -> Bools:
-        """Which rows have been there long enough for their turn to be trusted. Adds instants when that changes."""
+        """Which rows have been there long enough for their turn to be trusted. Adds instants when that changes.
+
+        A row is not settled while others that might compete with it have just come, or the plan does not know them.
+        """
         settle = self._settings.settle_ms
         wait = max(settle, self._settings.newcomer_wait_ms, 2 * self._settings.budget_ms)
-        pending = problem.state == State.PENDING
         age = np.array([now - self._seen.get(item.uid, now) for item in items], dtype=np.int64)
-        youngest = int(age[pending].min(initial=wait))
-        known = youngest >= settle and bool((turn.start[pending] >= 0).all())
-        dates += [int(date) for date in (settle - youngest, *(wait - age[age < wait])) if date > 0]
-        return (age >= wait) | ((age >= settle) & (known or self._planner_away))
+        pending = problem.state == State.PENDING
+        doubt = pending & (age < settle)
+        if not self._planner_away:
+            doubt |= pending & (turn.start < 0)
+        root = problem.tree.root[problem.options.node[problem.pair]]
+        settled: Bools = (age >= wait) | ~np.isin(root, root[doubt])
+        dates += [date for date in (*(settle - age[doubt]).tolist(), *(wait - age[~settled]).tolist()) if date > 0]
+        return settled
 
     def _release(self, items: list[Item], now: int) -> list[tuple[Item, ReleaseResult]]:
         """Take our gate off, and remember what came of it."""

@@ -93,6 +93,27 @@ def test_a_stream_of_newcomers_delays_nobody_for_long(cluster: MemoryCluster) ->
     assert "first" in cluster.released
 
 
+def test_newcomers_elsewhere_delay_nobody(cluster: MemoryCluster) -> None:
+    """Work waits only for newcomers that could compete with it for quota."""
+    cluster.queue("other", local="lq2")
+    loop = Loop(cluster, InlinePlanner(solve), SETTINGS)
+    cluster.job("job", 1)
+    rounds(loop, cluster, 0.4)
+    cluster.job("elsewhere", 1, queue="lq2")
+    rounds(loop, cluster, 0.2)
+    assert cluster.released == ["job"]
+
+
+def test_batch_without_a_planner(cluster: MemoryCluster) -> None:
+    """Without a planner too, the first of a batch to appear does not take the room of those due sooner."""
+    loop = Loop(cluster, InlinePlanner(away), SETTINGS)
+    for name, deadline in (("later", "9h"), ("sooner", "8h")):
+        cluster.job(name, 4, deadline=deadline)
+        rounds(loop, cluster, 0.3)
+    rounds(loop, cluster, 1)
+    assert cluster.released == ["sooner"]
+
+
 def test_job_without_annotations_runs(cluster: MemoryCluster) -> None:
     """Work that says nothing is released when there is room."""
     cluster.job("plain")
