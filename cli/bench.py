@@ -91,16 +91,18 @@ def _print_rpc(result: dict[str, Any]) -> None:
 
     from benchmarks.rpc import PARTS
 
-    table = Table(title=f"Plan call, milliseconds, median of {result['runs']}", title_justify="left")
-    for name in ("pending", "round trip", *PARTS, "wanted", "bar"):
-        table.add_column(name, justify="right")
+    table = Table(title=f"One Plan call, milliseconds, median of {result['runs']}", title_justify="left")
+    table.add_column("pending workloads")
+    for n in result["figures"]:
+        table.add_column(f"{int(n):,}", justify="right")
+    wanted = result["reference"]["round trip"]
+    for part in ("round trip", *PARTS):
+        table.add_row(part, *(f"{figures[part]:,.1f}" for figures in result["figures"].values()))
+    table.add_row("wanted round trip", *(str(wanted.get(n, "")) for n in result["figures"]), style="dim")
     ((bar, state),) = result["bars"].items()
-    for n, figures in result["figures"].items():
-        wanted = result["reference"]["round trip"].get(n, "")
-        held = f"{state['is'][n]:.2f} {'≤' if state['is'][n] <= state['most'] else '>'} {state['most']:g}"
-        times = (f"{figures[part]:,.1f}" for part in ("round trip", *PARTS))
-        table.add_row(f"{int(n):,}", *times, str(wanted), held)
-    Console().print(table, f"bar: {bar}", "" if result["holds"] else "[red]does not hold[/red]")
+    signs = ((ratio, "≤" if ratio <= state["most"] else ">") for ratio in state["is"].values())
+    table.add_row(f"bar: {bar}", *(f"{ratio:.2f} {sign} {state['most']:g}" for ratio, sign in signs))
+    Console().print(table, "" if result["holds"] else "[red]The bar does not hold.[/red]")
 
 
 @contextmanager

@@ -123,9 +123,9 @@ class _Check:
         self.entries = self._judged()
 
     def _judged(self) -> Ints:
-        held = np.array([total is not None for total in self.amounts.totals], dtype=np.bool_)
-        known = (self.workload < self.n) & (self.assignment < len(held)) & (np.abs(self.start) < LONGEST)
-        known[known] &= held[self.assignment[known]]
+        amounts = self.amounts
+        known = (self.workload < self.n) & (self.assignment < len(amounts.kind)) & (np.abs(self.start) < LONGEST)
+        known[known] &= amounts.sound[amounts.kind[self.assignment[known]]]
         known[known] &= self.sound[self.workload[known]]
         return np.flatnonzero(known)
 
@@ -167,7 +167,7 @@ class _Check:
             np.flatnonzero(self.assignment >= count),
             lambda k: f"assignment {self.assignment[k]} is not in the plan's table of {count}",
         )
-        wrong = [a for a, total in enumerate(self.amounts.totals) if total is None]
+        wrong = np.flatnonzero(~self.amounts.sound[self.amounts.kind])
         yield from self.told(
             np.flatnonzero(np.isin(self.assignment, wrong)),
             lambda k: (
@@ -263,12 +263,12 @@ class _Check:
         """Each assignment is what its workload asks for, in flavors that it may have."""
         k = self.entries
         row = self.workload[k]
-        columns = self.tree.offer[self.queue[row]], self.shape[row], self.assignment[k]
-        sizes = len(self.tree.offers), len(self.request.shapes), len(self.plan.assignments)
+        columns = self.tree.offer[self.queue[row]], self.shape[row], self.amounts.kind[self.assignment[k]]
+        sizes = len(self.tree.offers), len(self.request.shapes), len(self.amounts.totals)
         cases, case = np.unique(np.ravel_multi_index(columns, sizes), return_inverse=True)
         faults: dict[int, str] = {}
-        for position, (offer, shape, assignment) in enumerate(zip(*np.unravel_index(cases, sizes), strict=True)):
-            totals = self.amounts.totals[assignment] or {}
+        for position, (offer, shape, kind) in enumerate(zip(*np.unravel_index(cases, sizes), strict=True)):
+            totals = self.amounts.totals[kind] or {}
             try:
                 if not self.demand(offer, shape).split(totals, all_of_it=True):
                     held = ", ".join(f"{x} {self.tree.cell_name(c)}" for c, x in totals.items()) or "nothing"
@@ -293,7 +293,7 @@ class _Check:
             return np.searchsorted(instants, time).astype(np.int64)
 
         node = tree.queue[self.queue[self.workload[k]]]
-        planned, entry = held_by(node, at(start), at(end), self.assignment[k], self.amounts)
+        planned, entry = held_by(node, at(start), at(end), self.amounts.kind[self.assignment[k]], self.amounts)
         in_use, _ = held_by(tree.queue[self.queue[running]], at(0 * remaining), at(remaining), held, amounts)
         reserved = Use(reservations[0], reservations[1], reservations[2], at(begins), at(ends))
         fixed = in_use.joined(reserved)
@@ -323,16 +323,17 @@ class _Check:
             yield pb.Violation(at_ms=self.now + begins[r], message=message)
 
     def _running(self) -> tuple[Ints, Ints, Ints, Amounts]:
-        """Rows that have quota now, how long they keep it, and the assignment that each holds."""
+        """Rows that have quota now, how long they keep it, and the kind of assignment that each holds."""
         amounts = Amounts(self.request.assignments, self.tree)
-        sound = np.array([total is not None for total in amounts.totals], dtype=np.bool_)
         assignment = ints(self.request.workloads.assignment, self.n, default=-1)
         running = (self.state == pb.RUNNING) & (self.queue < len(self.open))
-        running &= (assignment >= 0) & (assignment < len(sound))
-        running[running] &= sound[assignment[running]] & (self.tree.queue[self.queue[running]] >= 0)
+        running &= (assignment >= 0) & (assignment < len(amounts.kind))
+        running[running] &= amounts.sound[amounts.kind[assignment[running]]] & (
+            self.tree.queue[self.queue[running]] >= 0
+        )
         row = np.flatnonzero(running)
         remaining = np.where(self.duration[row] > 0, np.minimum(self.duration[row], TEN_YEARS), MINUTE)
-        return row, remaining, assignment[row], amounts
+        return row, remaining, amounts.kind[assignment[row]], amounts
 
     def _reservations(self) -> tuple[Ints, Ints, Ints]:
         """What is kept free from now on: (node, cell, amount) as ``[3, k]``, when it begins, when it ends."""

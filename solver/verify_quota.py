@@ -215,11 +215,24 @@ def _depth(name: str, above: Mapping[str, str], doubtful: Collection[str]) -> in
 
 
 class Amounts:
-    """The assignments of a table: entries of assignment ``a`` are ``first[a] … first[a+1]``, one for each cell."""
+    """A table of assignments. Many may be the same, so each *kind* is read once.
+
+    Kind ``k`` holds ``totals[k]`` (amount by cell), or nothing that makes sense. The same by columns: entries
+    ``first[k] … first[k+1]`` of ``cell`` and ``amount``.
+    """
 
     def __init__(self, assignments: Sequence[pb.Assignment], tree: Tree) -> None:
-        self.totals: list[dict[int, int] | None] = [_totals(assignment, tree) for assignment in assignments]
-        """Amount of each cell; nothing where the assignment makes no sense."""
+        kinds: dict[bytes, int] = {}
+        self.totals: list[dict[int, int] | None] = []
+        self.kind = np.zeros(len(assignments), dtype=np.int64)
+        """Kind of each assignment of the table."""
+        for position, assignment in enumerate(assignments):
+            kind = kinds.setdefault(assignment.SerializeToString(), len(kinds))
+            if kind == len(self.totals):
+                self.totals.append(_totals(assignment, tree))
+            self.kind[position] = kind
+        self.sound = np.array([total is not None for total in self.totals], dtype=np.bool_)
+        """Kinds that make sense: ``bool [kinds]``."""
         sizes = [len(total or ()) for total in self.totals]
         self.first = np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
         self.cell = np.array([cell for total in self.totals for cell in total or ()], dtype=np.int64)
@@ -251,11 +264,11 @@ class Use(NamedTuple):
         return Use(*(np.concatenate(pair) for pair in zip(self, other, strict=True)))
 
 
-def held_by(node: Ints, start: Ints, end: Ints, assignment: Ints, amounts: Amounts) -> tuple[Use, Ints]:
+def held_by(node: Ints, start: Ints, end: Ints, kind: Ints, amounts: Amounts) -> tuple[Use, Ints]:
     """What rows hold at their nodes, by cell, and to which row each entry belongs."""
-    sizes = amounts.first[assignment + 1] - amounts.first[assignment]
+    sizes = amounts.first[kind + 1] - amounts.first[kind]
     row = np.repeat(np.arange(len(node)), sizes)
-    entry = np.arange(len(row)) + np.repeat(amounts.first[assignment] - np.cumsum(sizes) + sizes, sizes)
+    entry = np.arange(len(row)) + np.repeat(amounts.first[kind] - np.cumsum(sizes) + sizes, sizes)
     return Use(node[row], amounts.cell[entry], amounts.amount[entry], start[row], end[row]), row
 
 
