@@ -17,6 +17,7 @@ from scheduler.metrics import Metrics
 from scheduler.planner_client import TLS, BackgroundPlanner, PlannerClient, PlannerRefused, PlannerUnavailable
 from scheduler.settings import Settings
 from scheduler.ungate import gate_names, gates_of
+from scheduler.warmup import warm_up
 from solver.api import planner_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -82,6 +83,7 @@ class Controller:
         self._cluster = KubernetesCluster(api, may_act=self._may_act, metrics=self._metrics)
         self._client = PlannerClient(options.solver, options.tls)
         self._stop = threading.Event()
+        self._warm = False
         self._health = HealthServer(options.http, self._metrics, alive=self._alive, ready=self._ready)
         self.port = self._health.port
         """Where it serves metrics and health checks."""
@@ -97,6 +99,8 @@ class Controller:
         if self._elector:
             self._elector.start()
         try:
+            warm_up()
+            self._warm = True
             if self._wait_synced():
                 self._say_what_is_there()
                 if self._wait_to_lead():
@@ -185,6 +189,8 @@ class Controller:
 
     def _ready(self) -> str:
         """A replica that stands by is ready as well: it could take over."""
+        if not self._warm:
+            return "kernels are being compiled"
         unsynced = self._cluster.unsynced()
         return "; ".join(problem or f"{kind} has not been listed yet" for kind, problem in unsynced.items())
 
