@@ -148,7 +148,9 @@ def pack_shapes(tree: QuotaTree, shapes: Sequence[Sequence[PodSet]]) -> Shapes:
     requests = []
     for position, pod_set in enumerate(pod_sets):
         excluded[position, list(pod_set.excluded_flavors)] = True
-        request = dict(zip(pod_set.resources, pod_set.amounts, strict=True))
+        request: dict[int, int] = {}
+        for resource, amount in zip(pod_set.resources, pod_set.amounts, strict=True):
+            request[resource] = request.get(resource, 0) + amount
         if PODS in tree.resources:
             request[tree.resources.index(PODS)] = 1
         requests.append(request)

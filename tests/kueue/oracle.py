@@ -11,6 +11,7 @@ disagreement counts only if it is there again after a while of quiet, with a new
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -26,6 +27,7 @@ from scheduler.snapshot import snapshot
 from solver.api import planner_pb2 as pb
 from solver.choose import Mode
 from solver.decode import decode
+from solver.explain import explain
 from solver.quota import take
 
 API = "kueue.x-k8s.io/v1beta2"
@@ -54,6 +56,8 @@ class Expectation:
     partial: bool
     wrong: str = ""
     """Something that production code contradicts itself about."""
+    reasons: tuple[tuple[str, ...], ...] = ()
+    """Why each pod set has no flavor; empty where Kueue's words depend on chance."""
 
 
 @dataclass
@@ -101,7 +105,10 @@ def expect(objects: Mapping[str, Mapping[str, Any]], uid: str) -> Expectation:
     mode, level, attempts = kernel.retry(tree.arrays, queues, shapes, usage, queue, shape, choice, ATTEMPTS)
     never = any(rejected.row == row and rejected.kind == pb.NEVER_FITS for rejected in problem.rejected)
     if mode != Mode.FITS:
-        return Expectation(None, attempts, level, False)
+        reasons: list[list[str]] = []
+        if attempts == 1 and len(tree.groups[queue]) == 1:
+            reasons = explain(tree, queues, shapes, usage, queue, shape, choice)
+        return Expectation(None, attempts, level, False, reasons=tuple(map(tuple, reasons)))
     answer = []
     partial = False
     for k, pod_set in enumerate(request.shapes[shape].pod_sets):
@@ -121,6 +128,21 @@ def expect(objects: Mapping[str, Mapping[str, Any]], uid: str) -> Expectation:
         if kernel.option_of(choice.total, first, last, *columns) < 0:
             wrong = "no option is what was chosen"
     return Expectation(tuple(answer), attempts, level, partial, wrong)
+
+
+def as_expected(message: str, reasons: tuple[tuple[str, ...], ...]) -> bool:
+    """Whether Kueue gives no other reasons than these, and some for each pod set that has any."""
+    parts = dict(re.findall(r"couldn't assign flavors to pod set p(\d+): (.*?)(?:; (?=couldn't)|$)", message))
+    if set(parts) != {str(k) for k, against in enumerate(reasons) if against}:
+        return False
+    for k, text in parts.items():
+        for reason in reasons[int(k)]:
+            text = text.replace(reason, "")
+        for told in (r"flavor \S+ doesn't match node affinity", r"untolerated taint \{.*?\} in flavor \S+?(?=,|$)"):
+            text = re.sub(told, "", text)
+        if text.strip(", "):
+            return False
+    return True
 
 
 def ask(api: Callable[..., Any], case: Case, prefix: str) -> Tally:
@@ -235,7 +257,9 @@ class _Tree:
         counts["borrowed"] += bool(answer) and expected.level > 0
         counts["on a later attempt"] += bool(answer) and expected.attempts > 1
         counts["tried for ever"] += expected.attempts > ATTEMPTS
-        if answer != expected.answer or expected.wrong:
+        words = not expected.reasons or as_expected(message, expected.reasons)
+        counts["reasons compared"] += answer is None and bool(expected.reasons)
+        if answer != expected.answer or expected.wrong or not words:
             counts["disagreements"] += 1
             self.tally.disagreements.append(Disagreement(self.case, k, expected, answer, message))
         if answer is None:

@@ -13,6 +13,7 @@ from naive_quota import Node, PodSet, Quota, choose, compile_tree, retry
 
 import solver.choose as kernel
 from solver.choose import Mode
+from solver.explain import explain, quantity
 from solver.quota import available, fits, take
 
 RESOURCES = ["cpu", "gpu", "pods"]
@@ -406,6 +407,61 @@ def test_partial_admission_searches_as_kueue_does(minimum, admitted):
     """Fewer pods may fit worse (4 take what the second pod set needs): a binary search then misses the best number."""
     mine = gpus("mine", a=4, b=6)
     assert answer([mine], mine, pods(7, minimum=minimum), pods(2, excluded="b"))[2] == [admitted, 2]
+
+
+def why(nodes, queue, *pod_sets):
+    """Why it does not fit."""
+    kernels = Kernels(nodes)
+    shapes = kernels.shapes(pod_sets)
+    choice = kernel.blank(kernels.packed, shapes)
+    position = kernels.queues.index(queue)
+    kernel.choose(kernels.tree.arrays, kernels.packed, shapes, kernels.usage, position, 0, choice)
+    return explain(kernels.tree, kernels.packed, shapes, kernels.usage, position, 0, choice)
+
+
+def test_reasons_are_in_kueues_words():
+    """What is missing now, what can never be, what is ruled out and what nothing covers, each as Kueue says it."""
+    top = cohort()
+    mine, other = gpus("mine", top, used=1, a=2, b=1), gpus("other", top, a=1)
+    assert why([top, mine, other], mine, pods(1), pods(3, excluded="b")) == [
+        [],
+        [
+            "flavor b is ruled out by node affinity or an untolerated taint",
+            "insufficient quota for gpu in flavor a, previously considered podsets requests (1) + "
+            "current podset request (3) > maximum capacity (3)",
+        ],
+    ]
+    assert why([top, mine, other], mine, pods(1, cpu=1)) == [["resource cpu unavailable in ClusterQueue"]]
+    mine = gpus("mine", used=2, a=3)
+    assert why([mine], mine, pods(2), pods(2)) == [
+        ["insufficient unused quota for gpu in flavor a, 1 more needed"],
+        [
+            "insufficient quota for gpu in flavor a, previously considered podsets requests (2) + "
+            "current podset request (2) > maximum capacity (3)"
+        ],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("resource", "value", "text"),
+    [
+        ("cpu", 0, "0"),
+        ("cpu", 1500, "1500m"),
+        ("cpu", 2000, "2"),
+        ("cpu", 4_000_000, "4k"),
+        ("memory", 1, "1"),
+        ("memory", 1_500_000, "1500k"),
+        ("memory", 128_000, "125Ki"),
+        ("memory", 1536 << 20, "1536Mi"),
+        ("memory", 2 << 30, "2Gi"),
+        ("hugepages-2Mi", 1 << 21, "2Mi"),
+        ("nvidia.com/gpu", 2048, "2048"),
+        ("nvidia.com/gpu", 3000, "3k"),
+    ],
+)
+def test_quantities_are_written_as_kubernetes_does(resource, value, text):
+    """Amounts in reasons look like those in manifests."""
+    assert quantity(resource, value) == text
 
 
 def test_an_option_is_found_by_its_totals():
