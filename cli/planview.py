@@ -9,7 +9,8 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from scheduler.forecast import Forecast, Row, quantity
+from scheduler.forecast import Forecast, Row
+from solver.explain import quantity
 
 NAME = 26
 """Columns for a name in the chart; longer ones lose their beginning."""

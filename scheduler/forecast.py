@@ -14,10 +14,10 @@ import numpy as np
 
 from scheduler.annotations import format_instant
 from scheduler.plans import Placement, PlanInForce, read_plan
-from scheduler.quantity import CPU
 from scheduler.snapshot import Item, Snapshot
 from solver.api import planner_pb2 as pb
 from solver.decode import decode
+from solver.explain import quantity
 from solver.plan import Reason
 from solver.problem import NEVER, Problem, State
 from solver.quota import QuotaTree, available, take
@@ -156,17 +156,6 @@ def to_json(forecast: Forecast) -> dict[str, Any]:
         "gap": forecast.gap,
         "engine": forecast.engine,
     }
-
-
-def quantity(resource: str, amount: int) -> str:
-    """An amount in Kueue's unit as Kubernetes writes it: cores of cpu, Gi or Mi where it divides evenly."""
-    if resource == CPU:
-        return str(amount // 1000) if amount % 1000 == 0 else f"{amount}m"
-    if "/" not in resource:  # bytes, not devices
-        for suffix, size in (("Gi", 1 << 30), ("Mi", 1 << 20)):
-            if amount and amount % size == 0:
-                return f"{amount // size}{suffix}"
-    return str(amount)
 
 
 def _left(item: Item, why: str) -> Row:

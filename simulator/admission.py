@@ -15,6 +15,7 @@ import numpy as np
 
 from solver.api import planner_pb2 as pb
 from solver.choose import Choice, Mode, Queues, Shapes, blank, claim, pack_queues, pack_shapes, retry
+from solver.explain import explain
 from solver.quota import UNLIMITED, Int64s, QuotaTree, available, take
 
 ATTEMPTS = 16
@@ -115,7 +116,7 @@ def cycle(rules: Rules, usage: Int64s, heads: Sequence[Head]) -> list[Outcome]:
             else:
                 message = "Workload no longer fits after processing another workload"
         else:
-            message = _why(rules, usage, head)
+            message = _why(rules, usage, head, choice)
         if mode == Mode.WAITS:
             _keep(tree, reserved, node, choice.total, level)
         outcomes.append(Outcome(head, admitted, mode == Mode.FITS and not admitted, message))
@@ -155,31 +156,10 @@ def _assignments(rules: Rules, head: Head, choice: Choice) -> tuple[PodSetAssign
     return tuple(result)
 
 
-def _why(rules: Rules, usage: Int64s, head: Head) -> str:
-    """Why a request does not fit, in Kueue's own words; the first pod set that is short of something, alone."""
-    tree, node = rules.tree, int(rules.tree.queue_node[head.queue])
+def _why(rules: Rules, usage: Int64s, head: Head, choice: Choice) -> str:
+    """Why a request does not fit, as Kueue writes it."""
     if head.request.unknown:
         return "it asks for a resource that is unavailable in ClusterQueue"
-    for pod_set, name in zip(head.request.shape.pod_sets, head.request.names, strict=True):
-        asked = {r: a * pod_set.count for r, a in zip(pod_set.resources, pod_set.amounts, strict=True) if a > 0}
-        covered = {resource for resources, _ in tree.groups[head.queue] for resource in resources}
-        reasons = [f"resource {tree.resources[r]} unavailable in ClusterQueue" for r in sorted(asked.keys() - covered)]
-        for resources, flavors in tree.groups[head.queue]:
-            for flavor in flavors:
-                if flavor in pod_set.excluded_flavors:
-                    reasons.append(f"flavor {tree.flavors[flavor]} doesn't match node affinity")
-                    continue
-                cells = {tree.cell(flavor, resource): asked[resource] for resource in resources if resource in asked}
-                reasons += filter(None, (_short(tree, usage, node, cell, amount) for cell, amount in cells.items()))
-        if reasons:
-            return f"couldn't assign flavors to pod set {name}: {', '.join(reasons)}"
-    return "couldn't assign flavors to all pod sets together"
-
-
-def _short(tree: QuotaTree, usage: Int64s, node: int, cell: int, amount: int) -> str:
-    most, free = int(tree.potential[node, cell]), max(0, available(tree.arrays, usage, node, cell))
-    what = tree.cell_name(cell)
-    if amount > most:
-        request = f"previously considered podsets requests (0) + current podset request ({amount})"
-        return f"insufficient quota for {what}, {request} > maximum capacity ({most})"
-    return f"insufficient unused quota for {what}, {amount - free} more needed" if amount > free else ""
+    told = explain(rules.tree, rules.queues, head.request.shapes, usage, head.queue, 0, choice)
+    against = [(name, ", ".join(reasons)) for name, reasons in zip(head.request.names, told, strict=False) if reasons]
+    return "; ".join(f"couldn't assign flavors to pod set {name}: {reasons}" for name, reasons in against)

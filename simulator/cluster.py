@@ -3,7 +3,7 @@
 It behaves as Kueue 0.17 on Kubernetes 1.36 was measured to behave, delays included: a Workload that was tried without
 room is parked until a batch that comes a second after quota was freed, one that was just released is tried at once, and
 quota is free again only about a second after a job's pods have ended. Not simulated: preemption, fair sharing,
-admission checks, topology, reclaimable pods, failing pods, and nodes (pods always find one).
+admission checks, topology, reclaimable pods, failing pods, execution limits, and nodes (pods always find one).
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from scheduler.annotations import parse_duration, parse_instant, read_wishes
 from scheduler.cluster import GATE, GATES_ANNOTATION, Object, Reference, Release, ReleaseResult
 from scheduler.facts import gates_of
 from scheduler.files import CLUSTER_SCOPED, with_gate
-from scheduler.forecast import quantity
 from scheduler.podset import read_pod_set
 from scheduler.queues import NoQueue, QueueReader
 from scheduler.settings import Settings
@@ -30,6 +29,7 @@ from simulator.manifests import RUN_FOR
 from simulator.store import Store, condition, key_of, timestamp
 from simulator.timeline import Record, Timeline
 from solver.decode_quota import decode_quota
+from solver.explain import quantity
 
 
 @dataclass(frozen=True)

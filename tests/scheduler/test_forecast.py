@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from scheduler.annotations import format_instant
-from scheduler.forecast import Forecast, Row, forecast, quantity, to_json
+from scheduler.forecast import Forecast, Row, forecast, to_json
 from scheduler.plans import BadPlan
 from scheduler.snapshot import Snapshot, snapshot
 from scheduler.still import StillCluster
@@ -252,20 +252,3 @@ def test_a_response_that_makes_no_sense_is_refused() -> None:
     response.plan.workload[0] = 7
     with pytest.raises(BadPlan):
         forecast(seen, response)
-
-
-@pytest.mark.parametrize(
-    ("resource", "amount", "expected"),
-    [
-        ("cpu", 2000, "2"),
-        ("cpu", 1500, "1500m"),
-        ("memory", 64 << 30, "64Gi"),
-        ("memory", 100 << 20, "100Mi"),
-        ("memory", 1000, "1000"),
-        (GPU, 1 << 30, str(1 << 30)),
-        ("memory", 0, "0"),
-    ],
-)
-def test_amounts_are_written_as_kubernetes_writes_them(resource: str, amount: int, expected: str) -> None:
-    """Cores of cpu, binary multiples of bytes, plain numbers of devices."""
-    assert quantity(resource, amount) == expected
