@@ -9,6 +9,7 @@ One cluster serves the whole run; each test gets namespaces and queues of its ow
                                RBAC forbids is forbidden to who uses it
 ``make_team(gpus=4, ...)``     a fresh :class:`Team`: namespace, LocalQueue, ClusterQueue, flavor; gone after the test
 ``team``                       one with 4 GPUs, opted in
+``punctual``                   a :class:`Punctual`: planner and controller running, as processes (module; ends with it)
 ``wait_until(check, what)``    polls until ``check()`` is true; returns what it returned
 =============================  ========================================================================================
 
@@ -28,6 +29,7 @@ import pytest
 from localcluster.cluster import LocalCluster
 from localcluster.errors import LocalClusterError
 from localcluster.policies import wait_for_policies
+from tests.kueue.punctual import Punctual
 from tests.kueue.team import KUEUE, Team, condition_of, new_team, remove_team, wait_for
 
 __all__ = ["KUEUE", "Team", "condition_of", "wait_for"]
@@ -85,6 +87,17 @@ def make_team(cluster: LocalCluster) -> Iterator[Callable[..., Team]]:
 def team(make_team: Callable[..., Team]) -> Team:
     """A team with 4 GPUs in an opted-in namespace."""
     return make_team(4)
+
+
+@pytest.fixture(scope="module")
+def punctual(punctual_kubeconfig: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Punctual]:
+    """Planner and controller, running. A test that ends one starts it again."""
+    running = Punctual(punctual_kubeconfig, tmp_path_factory.mktemp("punctual"))
+    try:
+        running.start()
+        yield running
+    finally:
+        running.stop()
 
 
 @pytest.fixture(scope="session")
