@@ -101,10 +101,13 @@ def controller(
     configured; 3 another replica may lead now.
     """
     from scheduler.apiserver import NoCluster, connect
-    from scheduler.controller import Controller, End, Options
     from scheduler.kubernetes import CONNECTIONS
     from scheduler.settings import Settings
 
+    try:
+        from scheduler.controller import Controller, End, Options
+    except RuntimeError as error:  # numba's, of a read-only file system
+        raise _usage(f"{error}; set $NUMBA_CACHE_DIR to a folder that can be written") from None
     configure(
         log_format or (LogFormat.TEXT if sys.stderr.isatty() else LogFormat.JSON), getattr(logging, log_level.upper())
     )

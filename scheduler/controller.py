@@ -96,8 +96,6 @@ class Controller:
     def run(self) -> End:
         """Work until stopped, or until the Lease is lost."""
         self._cluster.start()
-        if self._elector:
-            self._elector.start()
         try:
             warm_up()
             self._warm = True
@@ -124,6 +122,7 @@ class Controller:
     def _wait_to_lead(self) -> bool:
         if self._elector is None:
             return True
+        self._elector.start()
         told = ""
         while not self._stop.is_set():
             self._metrics.beat()
@@ -185,7 +184,8 @@ class Controller:
 
     def _alive(self) -> str:
         age = self._metrics.heartbeat_age()
-        return f"the control loop has not come round for {age:.0f} s" if age > HANGS_SECONDS else ""
+        hangs = self._warm and age > HANGS_SECONDS  # compiling kernels takes its time
+        return f"the control loop has not come round for {age:.0f} s" if hangs else ""
 
     def _ready(self) -> str:
         """A replica that stands by is ready as well: it could take over."""

@@ -109,7 +109,8 @@ class Elector:
     def stop(self) -> None:
         """Stop renewing. A lease that is ours is given back, so that another replica need not wait: act no more."""
         self._stop.set()
-        self._thread.join(timeout=2 * REQUEST_SECONDS)
+        if self._thread.is_alive():
+            self._thread.join(timeout=2 * REQUEST_SECONDS)
         if self.may_act():
             self._give_back()
 
