@@ -137,7 +137,7 @@ class Notices:
 
     def event(self, target: Reference, kind: str, reason: str, message: str) -> None:
         """Queue an Event; ``kind`` is Normal or Warning."""
-        text = message.encode()
+        text = message.encode(errors="replace")
         if len(text) > MESSAGE_LIMIT:
             message = text[: MESSAGE_LIMIT - 3].decode(errors="ignore") + "..."
         notice = _Event(target, kind, reason, message)

@@ -20,6 +20,7 @@ from tests.scheduler.fake_apiserver import FakeApiServer, Refusal
 from tests.scheduler.memory_cluster import MemoryCluster
 
 JOBS = "/apis/batch/v1/jobs"
+WORKLOADS = "/apis/kueue.x-k8s.io/v1beta2/workloads"
 LEASES = "/apis/coordination.k8s.io/v1/leases"
 QUICK = Timing(lease=2.0, renew=1.0, retry=0.05)
 NO_SOLVER = "unix:///nonexistent/punctual.sock"
@@ -105,6 +106,21 @@ def test_works_without_a_planner(fake: FakeApiServer, run: Callable[..., Running
     assert one.get("/healthz")[0] == 200
     one.stop()
     assert one.end is End.STOPPED
+
+
+def test_says_what_it_found(fake: FakeApiServer, run: Callable[..., Running], caplog: pytest.LogCaptureFixture) -> None:
+    """One line at the start tells what is there; gated work that holds quota shows that Kueue ignores gates."""
+    key, workload = next(iter(fake.objects[WORKLOADS].items()))
+    condition = {"type": "QuotaReserved", "status": "True", "lastTransitionTime": "2026-12-01T00:00:00Z"}
+    fake.put(WORKLOADS, {**workload, "status": {"conditions": [condition]}})
+    fake.kinds.discard("/apis/kueue.x-k8s.io/v1beta2/cohorts")
+    with caplog.at_level("INFO"):
+        run(lease_namespace=None)
+        eventually(lambda: any("AdmissionGatedBy" in record.message for record in caplog.records))
+    (found,) = (vars(record) for record in caplog.records if record.message == "found")
+    assert (found["cluster_queues"], found["workloads"], found["gated"]) == (1, 1, 1), key
+    assert found["planner"] == f"does not answer yet at {NO_SOLVER}"
+    assert "no cohorts" in found["missing"]
 
 
 def test_is_ready_when_it_has_seen_everything(fake: FakeApiServer, run: Callable[..., Running]) -> None:
