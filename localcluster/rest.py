@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 import ssl
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -102,6 +104,14 @@ class Rest:
             raise ApiError(method, path, status, message)
         return answer
 
+    def watch(self, path: str) -> Watch:
+        """The changes of a collection from now on, until closed."""
+        version = self("GET", path)["metadata"]["resourceVersion"]
+        connection = http.client.HTTPSConnection("127.0.0.1", self._port, context=self._tls)
+        headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
+        connection.request("GET", f"{path}?watch=true&resourceVersion={version}&timeoutSeconds=3600", headers=headers)
+        return Watch(connection)
+
     def _exchange(self, method: str, path: str, body: str | None, headers: dict[str, str]) -> tuple[int, bytes]:
         kept: http.client.HTTPSConnection | None = getattr(self._thread, "connection", None)
         if kept is not None:
@@ -112,6 +122,29 @@ class Rest:
         fresh = http.client.HTTPSConnection("127.0.0.1", self._port, context=self._tls, timeout=60)
         self._thread.connection = fresh
         return _talk(fresh, method, path, body, headers)
+
+
+class Watch:
+    """A stream of watch events: ``{"type": "ADDED" | "MODIFIED" | "DELETED", "object": …}``."""
+
+    def __init__(self, connection: http.client.HTTPSConnection) -> None:
+        self._connection = connection
+        self._response = connection.getresponse()
+        self._closed = False
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        try:
+            while line := self._response.readline():
+                yield json.loads(line)
+        except (OSError, ValueError, AttributeError):
+            if not self._closed:
+                raise
+
+    def close(self) -> None:
+        """End the stream, from whatever thread."""
+        self._closed = True
+        if self._connection.sock:
+            self._connection.sock.shutdown(socket.SHUT_RDWR)
 
 
 def _talk(
