@@ -104,6 +104,7 @@ class Server:
 
     def stop(self) -> None:
         """Take no more calls, and end when those under way have ended or the grace is over."""
+        self.service.close()
         self._health.enter_graceful_shutdown()
         ended = self._server.stop(self.options.grace)
         if not ended.wait(self.options.grace * 3 / 4):

@@ -41,8 +41,14 @@ PATIENCE = 1.0
 RESERVE, RESERVE_PER_ROW = 0.05, 10e-6
 """Seconds of the call's deadline that are kept for verifying and encoding: in any case, and for each workload."""
 
+FOREVER = 365 * 24 * 3600.0
+"""Seconds; a deadline further away is none. (gRPC has a number for "no deadline", of some hundred years.)"""
+
 TOLD = 10
 """Violations that a status and a log line name."""
+
+LONGEST = 700
+"""Bytes of a status message."""
 
 
 class _Refused(Exception):
@@ -65,7 +71,7 @@ class Service(rpc.PlannerServicer):
     def __init__(self, max_concurrent: int) -> None:
         self.bad_plans = 0
         self._max = max_concurrent
-        self._ready = False
+        self._closed: str | None = "the planner is compiling its kernels; try again in a moment"
         self._waiting = 0
         self._stops: dict[int, Flag] = {}
         self._changed = threading.Condition()
@@ -77,7 +83,11 @@ class Service(rpc.PlannerServicer):
 
     def open(self) -> None:
         """Take calls from now on."""
-        self._ready = True
+        self._closed = None
+
+    def close(self) -> None:
+        """Take no more calls."""
+        self._closed = "the planner is stopping; try again when another has taken its place"
 
     def hurry(self) -> None:
         """Have all calls under way send what they have."""
@@ -132,8 +142,8 @@ class Service(rpc.PlannerServicer):
         except InvalidRequest as invalid:
             unknown = isinstance(invalid, UnknownSchema)
             code = grpc.StatusCode.FAILED_PRECONDITION if unknown else grpc.StatusCode.INVALID_ARGUMENT
-            message = str(invalid)
-            details = bad_field(code.value[0], message, invalid.field, invalid.message)
+            message = _cut(str(invalid))
+            details = bad_field(code.value[0], message, _cut(invalid.field), _cut(invalid.message))
             context.set_trailing_metadata(((DETAILS, details),))
         except Exception:
             name = uuid.uuid4().hex[:8]
@@ -141,19 +151,18 @@ class Service(rpc.PlannerServicer):
             code, message = grpc.StatusCode.INTERNAL, f"the planner failed; its log has the details under id {name}"
         else:
             return
-        context.abort(code, message)
+        context.abort(code, _cut(message))
 
     @contextmanager
     def _turn(self, context: grpc.ServicerContext) -> Iterator[Flag]:
         """Wait for a free place; then a stop flag that is set when the call ends before its plan is there."""
-        if not self._ready:
-            raise _Refused(grpc.StatusCode.UNAVAILABLE, "the planner is compiling its kernels; try again in a moment")
+        if self._closed is not None:
+            raise _Refused(grpc.StatusCode.UNAVAILABLE, self._closed)
         stop = never_stop()
-        left = context.time_remaining()
+        patience = min(PATIENCE, context.time_remaining())
         with self._changed:
             free = self._waiting < self._max
             self._waiting += 1
-            patience = PATIENCE if left is None else min(PATIENCE, left)
             free = free and self._changed.wait_for(lambda: len(self._stops) < self._max, patience)
             self._waiting -= 1
             if not free:
@@ -168,6 +177,12 @@ class Service(rpc.PlannerServicer):
             with self._changed:
                 del self._stops[id(stop)]
                 self._changed.notify()
+
+
+def _cut(text: str) -> str:
+    """As much of a text as the trailing metadata of a call has room for; it has 8 KiB, and percent-encodes."""
+    short = text.encode()[:LONGEST].decode(errors="ignore")
+    return text if len(short) == len(text) else short + " …"
 
 
 class _Work:
@@ -202,7 +217,7 @@ class _Work:
         budget = pb.Budget()
         budget.CopyFrom(self.request.budget)
         left = self.context.time_remaining()
-        if left is None:
+        if left > FOREVER:
             return budget, None
         rest = max(0.001, left - RESERVE - RESERVE_PER_ROW * len(self.problem.ids))
         # With a work limit alone no clock decides, except where the deadline makes it.
