@@ -71,7 +71,8 @@ class HealthServer:
         self._server = Server((host.strip("[]"), int(port)), Handler)
         self.port = int(self._server.server_address[1])
         """The port it listens on."""
-        threading.Thread(target=self._server.serve_forever, name="http", daemon=True).start()
+        serve = self._server.serve_forever
+        threading.Thread(target=serve, args=(0.1,), name="http", daemon=True).start()
 
     def stop(self) -> None:
         """Close the port."""
