@@ -384,6 +384,14 @@ def test_foreign_work_keeps_its_turn() -> None:
     assert released(pool(4), rows) == []
 
 
+def test_foreign_work_with_room_holds_nobody_up() -> None:
+    """Ungated work that takes its room at once is no reason for others to wait; that does not fit, it is."""
+    fits = [Row(0, 2, pb.FOREIGN, start=0), Row(0, 2, pb.PENDING, start=50)]
+    assert released(pool(4), fits) == [1]
+    blocked = [Row(0, 2, pb.RUNNING), Row(0, 3, pb.FOREIGN, start=90), Row(0, 2, pb.PENDING, start=95)]
+    assert released(pool(4), blocked) == []
+
+
 def test_strict_fifo() -> None:
     """Nothing is released behind the blocked ungated head of a StrictFIFO queue; other queues go on."""
     queues = pool(4, strict=True) + pool(4)

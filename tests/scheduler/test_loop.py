@@ -135,6 +135,20 @@ def test_planner_away(cluster: MemoryCluster, caplog: pytest.LogCaptureFixture) 
     assert "punctual_planner_up 0.0" in metrics.text()
 
 
+def test_asks_again_after_a_failure(cluster: MemoryCluster) -> None:
+    """A planner that comes back is asked within seconds, though nothing has changed meanwhile."""
+    cluster.job("running", 4, duration="1h")
+    cluster.admit("running")
+    cluster.job("waiting", 4)
+    calls: list[Callable[[pb.PlanRequest], pb.PlanResponse]] = [away]
+    loop = Loop(cluster, InlinePlanner(lambda request: calls[0](request)), SETTINGS)
+    rounds(loop, cluster, 3)
+    assert loop.plan is None
+    calls[0] = solve
+    rounds(loop, cluster, 3)
+    assert loop.plan is not None
+
+
 def test_last_plan_goes_on(cluster: MemoryCluster) -> None:
     """A planner that fails later leaves the last plan in force, with newcomers behind it; back again, it plans anew."""
     cluster.job("running", 4, duration="1h")
@@ -239,6 +253,23 @@ def test_one_release_that_fails(cluster: MemoryCluster, answer: Any, reason: str
     cluster.answers.clear()
     rounds(loop, cluster, 70)
     assert cluster.released == ["good", "bad"]
+
+
+def test_refused_work_is_left_alone_for_a_while(cluster: MemoryCluster) -> None:
+    """A release that was refused for good is tried again after a minute, not on each round."""
+    tries: list[str] = []
+
+    def refuse(target: Reference) -> ReleaseResult:
+        tries.append(target.name)
+        return ReleaseResult(Release.REFUSED, "no")
+
+    cluster.job("job")
+    cluster.release = refuse  # type: ignore[method-assign]
+    loop = Loop(cluster, InlinePlanner(solve), SETTINGS)
+    rounds(loop, cluster, 55)
+    assert len(tries) == 1
+    rounds(loop, cluster, 10)
+    assert len(tries) == 2
 
 
 def test_release_that_the_watch_has_not_seen(cluster: MemoryCluster) -> None:
