@@ -103,8 +103,8 @@ class Service(rpc.PlannerServicer):
             if not context.is_active():
                 raise _Refused(grpc.StatusCode.CANCELLED, "the call was cancelled")
             for plan in reversed(found):
-                if response := work.verified(plan, final=True):
-                    return response
+                if response := work.verified(plan):
+                    return work.finished(response)
             raise work.failure()
 
     def PlanStream(self, request: pb.PlanRequest, context: grpc.ServicerContext) -> Iterator[pb.PlanResponse]:
@@ -115,14 +115,12 @@ class Service(rpc.PlannerServicer):
             for plan in work.plans():
                 if not context.is_active():
                     raise _Refused(grpc.StatusCode.CANCELLED, "the call was cancelled")
-                if response := work.verified(plan, final=False):
+                if response := work.verified(plan):
                     last = response
                     yield response
             if last is None:
                 raise work.failure()
-            last.final = True
-            last.timing.CopyFrom(work.timing)
-            yield last
+            yield work.finished(last)
 
     def Verify(self, request: pb.VerifyRequest, context: grpc.ServicerContext) -> pb.VerifyResponse:
         """What is wrong with a plan."""
@@ -226,27 +224,14 @@ class _Work:
         budget.wall_ms = min(wanted, bound) if wanted else bound
         return budget, rest
 
-    def verified(self, plan: Plan, *, final: bool) -> pb.PlanResponse | None:
-        """The response, if the verifier has nothing against it."""
+    def verified(self, plan: Plan) -> pb.PlanResponse | None:
+        """The response, not final yet, if the verifier has nothing against it."""
         with self._timed("encode_us"):
-            response = encode(self.problem, plan, self.request.policy, final=final)
+            response = encode(self.problem, plan, self.request.policy, final=False)
         with self._timed("verify_us"):
             violations = verify(self.request, response.plan, response.objective)
-        response.timing.CopyFrom(self.timing)
         if not violations:
-            objective = response.objective
-            log.info(
-                "planned",
-                extra={
-                    "workloads": len(self.problem),
-                    "rejected": len(response.rejections),
-                    "engine": objective.engine,
-                    "worth": [level.value for level in objective.levels],
-                    "gap": objective.gap,
-                    "final": final,
-                    "ms": {field.name[:-3]: value / 1000 for field, value in self.timing.ListFields()},
-                },
-            )
+            response.timing.CopyFrom(self.timing)
             return response
         self.violations = violations
         self.service.bad_plans += 1
@@ -259,6 +244,24 @@ class _Work:
             },
         )
         return None
+
+    def finished(self, response: pb.PlanResponse) -> pb.PlanResponse:
+        """The last response of the call."""
+        response.final = True
+        response.timing.CopyFrom(self.timing)
+        objective = response.objective
+        log.info(
+            "planned",
+            extra={
+                "workloads": len(self.problem),
+                "rejected": len(response.rejections),
+                "engine": objective.engine,
+                "worth": {pb.ObjectiveLevel.Name(level.level): level.value for level in objective.levels},
+                "gap": objective.gap,
+                "ms": {field.name[:-3]: value / 1000 for field, value in self.timing.ListFields()},
+            },
+        )
+        return response
 
     def failure(self) -> _Refused:
         """What to say when no plan passed."""

@@ -559,6 +559,8 @@ def test_the_process(tmp_path: Path) -> None:
     assert line.startswith(f"punctual solver: ready on unix://{tmp_path}/s 127.0.0.1:")
     with grpc.insecure_channel(line.split()[-1]) as channel:
         assert PlannerStub(channel).Plan(request(), timeout=30).final
+    check = [*command[:-2], "--check"]
+    assert subprocess.run([*check, f"unix://{tmp_path}/s"], check=False).returncode == 0
     process.send_signal(signal.SIGTERM)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 0
@@ -567,6 +569,7 @@ def test_the_process(tmp_path: Path) -> None:
     assert planned["workloads"] == 4
     assert planned["ms"].keys() == {"decode", "solve", "verify", "encode"}
     assert not (tmp_path / "s").exists()
+    assert subprocess.run([*check, f"unix://{tmp_path}/s"], check=False).returncode == 3
 
 
 @pytest.mark.parametrize(
@@ -670,7 +673,7 @@ def answer(call: Callable[[], Any]) -> Any:
     return None
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
 @given(asked=mangled())
 def test_whatever_is_asked_there_is_an_answer(server: Server, planner: PlannerStub, asked: pb.PlanRequest) -> None:
     """Any request gets a verified plan or a status that says what is wrong with it, before the deadline; no crash."""
