@@ -24,10 +24,8 @@ MIN_PARALLELISM_ANNOTATION = "kueue.x-k8s.io/job-min-parallelism"
 
 
 def queue_of(job: Object) -> str:
-    """Name of the LocalQueue that a job names, in the label or the older annotation; empty when Kueue ignores it."""
-    metadata = job["metadata"]
-    label = (metadata.get("labels") or {}).get(QUEUE_LABEL)
-    return str(label or (metadata.get("annotations") or {}).get(QUEUE_LABEL) or "")
+    """Name of the LocalQueue that a job names in its label; empty when Kueue ignores it."""
+    return str((job["metadata"].get("labels") or {}).get(QUEUE_LABEL) or "")
 
 
 def workload_name(job: Object) -> str:

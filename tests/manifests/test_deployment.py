@@ -19,6 +19,7 @@ from grpc_health.v1.health_pb2 import HealthCheckResponse
 from cli.main import app
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
+COMMAND = Path(sys.executable).with_name("punctual")
 SOCKET = "unix:///run/punctual/solver.sock"
 
 
@@ -56,7 +57,7 @@ def test_the_probe_tells_whether_the_planner_serves(tmp_path: Path, status: Any,
     """The planner's probe succeeds when gRPC health says SERVING, and fails otherwise or without an answer."""
     address = f"unix://{tmp_path}/s"
     (probe,) = {tuple(containers()["solver"][kind]["exec"]["command"]) for kind in ("startupProbe", "livenessProbe")}
-    assert probe[:2] == ("python", "-c")
+    assert probe[0] == "punctual"
     server, servicer = grpc.server(ThreadPoolExecutor(2)), health.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
     if status is not None:
@@ -64,7 +65,7 @@ def test_the_probe_tells_whether_the_planner_serves(tmp_path: Path, status: Any,
         server.add_insecure_port(address)
         server.start()
     try:
-        done = subprocess.run([sys.executable, "-c", probe[2].replace(SOCKET, address)], capture_output=True)
+        done = subprocess.run([COMMAND, *(word.replace(SOCKET, address) for word in probe[1:])], capture_output=True)
     finally:
         server.stop(None)
     assert done.returncode == code
