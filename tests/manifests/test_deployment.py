@@ -51,7 +51,7 @@ def test_both_speak_over_the_same_socket() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "code"), [(HealthCheckResponse.SERVING, 0), (HealthCheckResponse.NOT_SERVING, 1), (None, 1)]
+    ("status", "code"), [(HealthCheckResponse.SERVING, 0), (HealthCheckResponse.NOT_SERVING, 3), (None, 3)]
 )
 def test_the_probe_tells_whether_the_planner_serves(tmp_path: Path, status: Any, code: int) -> None:
     """The planner's probe succeeds when gRPC health says SERVING, and fails otherwise or without an answer."""
