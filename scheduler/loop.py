@@ -156,7 +156,7 @@ class Loop:
     def run(self, stop: threading.Event) -> None:
         """Rounds until told to stop: at once when something changes, else when something is due."""
         while not stop.is_set():
-            begun, pause = time.perf_counter(), self._settings.idle_seconds
+            begun, pause = time.thread_time(), self._settings.idle_seconds
             try:
                 pause = self.step().pause
             except Exception:
@@ -164,7 +164,7 @@ class Loop:
                 self._metrics.error("step")
                 stop.wait(pause)
             # While very much changes, the watches and the planner need the processor as well.
-            stop.wait(min(BREATH, time.perf_counter() - begun))
+            stop.wait(min(BREATH, time.thread_time() - begun))
             if not stop.is_set():
                 self._cluster.wait(pause)
 
@@ -180,7 +180,7 @@ class Loop:
             self._planner_away = False
             self.plan = answer.plan
             self._metrics.planned(answer.plan.engine, answer.seconds)
-            log.info(
+            log.debug(
                 "plan adopted",
                 extra={
                     "engine": answer.plan.engine,

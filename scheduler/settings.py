@@ -54,7 +54,7 @@ class Settings:
     """A planned start that moves by less than this, or by less than a tenth of the time until it, is not news."""
     in_flight_warning_ms: int = MINUTE
     """Released work that Kueue has not admitted after this long is warned about (never taken back)."""
-    minimum_remaining_ms: int = 2 * SECOND
+    minimum_remaining_ms: int = SECOND
     """Work that outlives its estimate is expected to run at least this much longer, or a tenth of its estimate."""
     owner_grace_ms: int = 10 * SECOND
     """How long a Workload's owner may be unknown (watches of two kinds are not in step) before it counts as gone."""
