@@ -287,28 +287,30 @@ class Steps:
         amount: npt.NDArray[Any] = use.amount
         if amount.sum(dtype=np.float64) >= UNLIMITED:  # exact all the same, with Python's integers
             amount = amount.astype(object)
-        changes = np.concatenate((amount, -amount))
-        depth = np.concatenate((tree.depth[use.node],) * 2)
-        local = tree.local.reshape(-1)
-        levels: list[tuple[Ints, npt.NDArray[Any]]] = []
+        keys, changes = _summed(keys, np.concatenate((amount, -amount)))
+        # Nodes are numbered by depth, so each level of the tree is a slice of the keys.
+        levels = int(tree.depth.max(initial=-1)) + 1
+        bounds = np.searchsorted(keys, np.searchsorted(tree.depth, np.arange(levels + 1)) * (tree.cells * instants))
+        found: list[tuple[Ints, npt.NDArray[Any]]] = []
         passed_keys, passed = keys[:0], changes[:0]
-        for level in reversed(range(int(tree.depth.max(initial=-1)) + 1)):
-            here = depth == level
-            level_keys, level_changes = _summed(
-                np.concatenate((keys[here], passed_keys)), np.concatenate((changes[here], passed))
-            )
+        for level in reversed(range(levels)):
+            here = slice(bounds[level], bounds[level + 1])
+            level_keys, level_changes = keys[here], changes[here]
+            if len(passed):
+                level_keys, level_changes = _summed(
+                    np.concatenate((level_keys, passed_keys)), np.concatenate((level_changes, passed))
+                )
             level_use = np.cumsum(level_changes)
-            levels.append((level_keys, level_use))
-            group, instant = np.divmod(level_keys, max(1, instants))
-            passed = np.diff(np.maximum(0, level_use - local[group]), prepend=0)
-            node, cell = np.divmod(group, max(1, tree.cells))
+            found.append((level_keys, level_use))
+            group = level_keys // max(1, instants)
+            passed = np.diff(np.maximum(0, level_use - tree.local.reshape(-1)[group]), prepend=0)
+            moved = np.flatnonzero(passed)
+            node = group[moved] // max(1, tree.cells)
             up = tree.parent[node]
-            moved = (up >= 0) & (passed != 0)
-            passed = passed[moved]
-            passed_keys = (up[moved] * tree.cells + cell[moved]) * instants + instant[moved]
-        # Nodes are numbered by depth, so the levels are in order of their keys, the root's first.
-        self._keys = np.concatenate([np.full(1, -1), *(k for k, _ in reversed(levels))])
-        self._use = np.concatenate([np.zeros(1, dtype=changes.dtype), *(u for _, u in reversed(levels))])
+            passed_keys = level_keys[moved] + (up - node) * (tree.cells * instants)
+            passed, passed_keys = passed[moved][up >= 0], passed_keys[up >= 0]
+        self._keys = np.concatenate([np.full(1, -1), *(k for k, _ in reversed(found))])
+        self._use = np.concatenate([np.zeros(1, dtype=changes.dtype), *(u for _, u in reversed(found))])
 
     def use(self, node: Ints, cell: Ints, instant: Ints) -> npt.NDArray[Any]:
         """Use right after all changes at an instant."""
