@@ -68,9 +68,6 @@ LEAST_SECONDS = 0.02
 STOP_SECONDS = 0.02
 """How often the stop flag is looked at."""
 
-WORKERS_OF_A_LIMIT = 4
-"""Strategies that take turns when a work limit makes the result independent of the machine."""
-
 
 def improve(scheduler: Scheduler, best: Plan, policy: pb.Policy, limit: Limit, seed: int) -> Iterator[Plan]:
     """Plans that CP-SAT finds from the best one so far, each with the bound that it has proved. They may be worse."""
@@ -113,8 +110,7 @@ class _Effort:
         if self.limit.work:
             parameters.max_deterministic_time = self.work * share
             self.work -= self.work * share
-            parameters.interleave_search = True
-            parameters.num_workers = WORKERS_OF_A_LIMIT
+            parameters.num_workers = 1  # several at once depend on how the machine deals out time
         if math.isfinite(seconds := self.limit.seconds_left()):
             parameters.max_time_in_seconds = max(LEAST_SECONDS, (seconds - LEAST_SECONDS) * share)
         solved = threading.Event()

@@ -31,10 +31,10 @@ class Part:
     def __init__(self, parts: Parts, node: int, cells: list[int], room: int) -> None:
         self.node, self.room = node, room
         options = parts.problem.options
-        taken = np.zeros(len(options.need), dtype=np.int64)  # one more, for pairs at the end that have no options
+        taken = np.zeros(len(options.need), dtype=np.int64)  # one more, where the last pair ends
         k = np.isin(options.cell, cells)
         np.add.at(taken, parts.option_of_need[k], options.amount[k])
-        self.least: Int64s = np.minimum.reduceat(taken, options.first[:-1])
+        self.least: Int64s = np.minimum.reduceat(taken, options.first)[:-1]
         self.least[~parts.under[node][options.node]] = 0
         self._parts, self._cells = parts, cells
 

@@ -61,13 +61,13 @@ def start_in_order(
         if rows.queue[row] >= 0:
             now = max(now, floor[rows.queue[row]])
         while True:
-            # What has ended, and what has begun.
-            while waiting > 0 and ends[0] <= now:
-                waiting = _pop(ends, holder, waiting, slots, needs, held, option, use)
+            # What has begun, and then what has ended: time may have jumped over both.
             while begun < len(held.slot) and held.start[begun] <= now:
                 hold(slots, use, held.slot[begun], held.amount[begun])
                 waiting = _push(ends, holder, waiting, held.end[begun], -1 - begun)
                 begun += 1
+            while waiting > 0 and ends[0] <= now:
+                waiting = _pop(ends, holder, waiting, slots, needs, held, option, use)
             while next_ahead < len(ahead_at) and ahead_at[next_ahead] <= now:
                 next_ahead += 1
             chosen, clear = -1, False

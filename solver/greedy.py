@@ -13,7 +13,7 @@ from solver.problem import Problem
 from solver.quota import Int64s
 from solver.rules import RULES, Work
 from solver.schedule import Scheduler, Starts
-from solver.worth import worth
+from solver.worth import levels, worth
 
 
 def greedy(problem: Problem, policy: pb.Policy | None = None, stop: Flag | None = None) -> Plan:
@@ -23,10 +23,17 @@ def greedy(problem: Problem, policy: pb.Policy | None = None, stop: Flag | None 
 
 
 def rule_plans(scheduler: Scheduler, policy: pb.Policy) -> Iterator[Plan]:
-    """One plan for each rule, as they are asked for; a single one when nothing is ours to order."""
+    """One plan for each rule, as they are asked for; a single one when nothing is ours to order.
+
+    A policy for which being on time is not what counts most gets plans that put nothing back for being late, too.
+    """
     problem = scheduler.problem
     work = Work(problem, scheduler.ours, policy.ageing_ms)
     tail = work.tail()
+    if levels(policy)[0] != pb.LATE_WEIGHT:
+        yield finish(scheduler, scheduler.schedule(tail), "greedy/weighted-lateness")
+        shortest = work.rows[np.lexsort((work.rows, work.energy, ~work.aged))]
+        yield finish(scheduler, scheduler.schedule(shortest), "greedy/shortest")
     seen: list[Int64s] = []
     for name, rule in RULES.items():
         order = work.order(rule(work))

@@ -72,9 +72,9 @@ def option_size(problem: Problem) -> Float64s:
     root = tree.root[np.repeat(options.node, np.diff(options.first))]
     resource = options.cell % len(tree.resources)
     share = options.amount / np.maximum(1, by_resource[root[option_of_need], resource])
-    option = np.zeros(len(options.need))  # one more, for pairs at the end that have no options
+    option = np.zeros(len(options.need))  # one more, where the last pair ends
     np.maximum.at(option, option_of_need, share)
-    return np.minimum.reduceat(option, options.first[:-1])
+    return np.minimum.reduceat(option, options.first)[:-1]
 
 
 def fifo(work: Work) -> Float64s:
