@@ -106,10 +106,12 @@ class Server:
         """Take no more calls, and end when those under way have ended or the grace is over."""
         self.service.close()
         self._health.enter_graceful_shutdown()
-        ended = self._server.stop(self.options.grace)
-        if not ended.wait(self.options.grace * 3 / 4):
+        grace = self.options.grace
+        if not self.service.drained(grace * 3 / 4):
             self.service.hurry()
-        ended.wait()
+            self.service.drained(grace / 4)
+        # What is left: answers on the wire, and watchers of our health, who never end by themselves.
+        self._server.stop(min(1.0, grace)).wait()
 
     def _say(self, status: health_pb2.HealthCheckResponse.ServingStatus) -> None:
         for name in ("", SERVICE):

@@ -89,6 +89,11 @@ class Service(rpc.PlannerServicer):
         """Take no more calls."""
         self._closed = "the planner is stopping; try again when another has taken its place"
 
+    def drained(self, timeout: float) -> bool:
+        """Wait until no call is worked on; False when some still are after ``timeout`` seconds."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._stops, timeout)
+
     def hurry(self) -> None:
         """Have all calls under way send what they have."""
         with self._changed:
@@ -174,7 +179,7 @@ class Service(rpc.PlannerServicer):
         finally:
             with self._changed:
                 del self._stops[id(stop)]
-                self._changed.notify()
+                self._changed.notify_all()
 
 
 def _cut(text: str) -> str:
