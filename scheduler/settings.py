@@ -42,7 +42,7 @@ class Settings:
     """Whether the planned start is also written into an annotation of the root object."""
     replan_ms: int = MINUTE
     """A new plan is asked for at least this often, even if nothing seems to have changed."""
-    settle_ms: int = SECOND // 2
+    settle_ms: int = 300
     """Work is released this long after it (and what came after it) was first seen: others may be right behind it."""
     newcomer_wait_ms: int = 2 * SECOND
     """After this long (or two budgets) work is released without waiting for a plan that knows all that waits."""

@@ -109,7 +109,7 @@ def test_batch_without_a_planner(cluster: MemoryCluster) -> None:
     loop = Loop(cluster, InlinePlanner(away), SETTINGS)
     for name, deadline in (("later", "9h"), ("sooner", "8h")):
         cluster.job(name, 4, deadline=deadline)
-        rounds(loop, cluster, 0.3)
+        rounds(loop, cluster, 0.2)
     rounds(loop, cluster, 1)
     assert cluster.released == ["sooner"]
 
