@@ -18,6 +18,8 @@ from urllib.parse import quote, urlencode
 import urllib3
 from urllib3.exceptions import HTTPError, ProtocolError
 
+from scheduler.kinds import ROOTS
+
 CONNECT_SECONDS = 3.0
 READ_SECONDS = 10.0
 
@@ -48,6 +50,8 @@ class Resource:
         As in paths: ``jobs``.
     selector
         Label selector of the objects that matter to us; empty for all.
+    optional
+        Whether a cluster may well not have it (yet).
     """
 
     kind: str
@@ -55,6 +59,7 @@ class Resource:
     plural: str
     namespaced: bool = True
     selector: str = ""
+    optional: bool = False
 
     def path(self, namespace: str = "", name: str = "") -> str:
         """Path of one object, of a namespace's, or (without arguments) of all."""
@@ -74,7 +79,12 @@ RESOURCES: Mapping[str, Resource] = {
     for resource in (
         Resource("Namespace", "v1", "namespaces", namespaced=False),
         # Kueue's webhook writes the label at creation, also for a LocalQueue that is the namespace's default.
-        Resource("Job", "batch/v1", "jobs", selector="kueue.x-k8s.io/queue-name"),
+        *(
+            Resource(
+                root.kind, root.version, root.plural, selector="kueue.x-k8s.io/queue-name", optional=not root.builtin
+            )
+            for root in ROOTS
+        ),
         Resource("Workload", _KUEUE, "workloads"),
         Resource("LocalQueue", _KUEUE, "localqueues"),
         Resource("ClusterQueue", _KUEUE, "clusterqueues", namespaced=False),
@@ -83,7 +93,7 @@ RESOURCES: Mapping[str, Resource] = {
         Resource("WorkloadPriorityClass", _KUEUE, "workloadpriorityclasses", namespaced=False),
     )
 }
-"""Every kind we read or write. Another kind of root object is one more line."""
+"""Every kind we read or write."""
 
 
 class ApiError(Exception):

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
 
+from scheduler.kinds import ROOT_KINDS
+
 Object = Mapping[str, Any]
 """A Kubernetes object in its JSON form."""
 
@@ -32,7 +34,7 @@ QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 
 KINDS = (
     "Namespace",
-    "Job",
+    *ROOT_KINDS,
     "Workload",
     "LocalQueue",
     "ClusterQueue",

@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 
 from scheduler.annotations import MAX_DURATION, parse_instant
 from scheduler.cluster import GATES_ANNOTATION, PREFIX, Object, Reference
+from scheduler.kinds import ROOT_KINDS, root_kind
 from scheduler.podset import Expression, PodSet, read_pod_set
 from scheduler.quantity import MAX_VALUE, amount, int32
 from scheduler.settings import SECOND
@@ -113,8 +114,8 @@ class WorkloadFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class JobFacts:
-    """A Job."""
+class RootFacts:
+    """A Job, or another object of a kind of :data:`scheduler.kinds.ROOTS`."""
 
     reference: Reference
     created: int
@@ -213,12 +214,15 @@ def read_workload(item: Object) -> WorkloadFacts:
     )
 
 
-def read_job(item: Object) -> JobFacts:
-    """Read a Job."""
+def read_root(kind: str, item: Object) -> RootFacts:
+    """Read an object of a kind of :data:`scheduler.kinds.ROOTS`."""
     metadata = item["metadata"]
-    active_deadline = (item.get("spec") or {}).get("activeDeadlineSeconds")
-    return JobFacts(
-        reference=_reference("Job", metadata),
+    policy: Mapping[str, Any] = item
+    for part in ROOT_KINDS[kind].policy:
+        policy = policy.get(part) or {}
+    active_deadline = policy.get("activeDeadlineSeconds")
+    return RootFacts(
+        reference=_reference(kind, metadata),
         created=instant(metadata["creationTimestamp"]),
         annotations=_ours(metadata),
         gates=gates_of(metadata),
@@ -286,7 +290,7 @@ def _owner(metadata: Mapping[str, Any]) -> Owner | None:
     owners = metadata.get("ownerReferences") or ()
     for owner in sorted(owners, key=lambda owner: not owner.get("controller")):
         kind, version = str(owner["kind"]), str(owner["apiVersion"])
-        if kind == "Job" and not version.startswith("batch/"):
+        if kind in ROOT_KINDS and not root_kind(kind, version):
             kind = f"{kind} of {version}"  # other groups have kinds of that name as well
         return Owner(kind, str(owner["name"]), str(owner["uid"]))
     return None

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from scheduler.annotations import parse_instant, read_wishes
 from scheduler.apiserver import NOT_FOUND, RESOURCES, ApiError, ApiServer
 from scheduler.cluster import GATE, Object, Reference
+from scheduler.kinds import ROOT_KINDS
 from scheduler.ungate import controller_of, gate_names, gates_of
 
 
@@ -37,16 +38,11 @@ def find_gated(api: ApiServer, namespace: str = "") -> list[Gated]:
     Raises
     ------
     scheduler.apiserver.ApiError
-        Jobs or Workloads cannot be listed. A cluster without Kueue has no Workloads, and that is fine.
+        A kind cannot be listed. A cluster need not have it (nor Kueue, and so Workloads), and that is fine.
     """
-    # Also Jobs without a queue: somebody may have taken the label off while the gate was on.
-    found = _gated(api, "Job", namespace)
-    try:
-        # A Workload that something controls follows its owner, which is the one to release.
-        found += [gated for gated in _gated(api, "Workload", namespace) if not controller_of(gated.item)]
-    except ApiError as error:
-        if error.status != NOT_FOUND:
-            raise
+    found = [each for kind in ROOT_KINDS for each in _gated(api, kind, namespace)]
+    # A Workload that something controls follows its owner, which is the one to release.
+    found += [each for each in _gated(api, "Workload", namespace) if not controller_of(each.item)]
     return sorted(found, key=lambda gated: (gated.due is None, gated.due or 0, gated.created, str(gated.target)))
 
 
@@ -59,5 +55,11 @@ def gated(kind: str, item: Object) -> Gated:
 
 
 def _gated(api: ApiServer, kind: str, namespace: str) -> list[Gated]:
-    items, _ = api.list_all(replace(RESOURCES[kind], selector=""), namespace)
+    try:
+        # Also those without a queue: somebody may have taken the label off while the gate was on.
+        items, _ = api.list_all(replace(RESOURCES[kind], selector=""), namespace)
+    except ApiError as error:
+        if error.status != NOT_FOUND:
+            raise
+        return []
     return [gated(kind, item) for item in items if GATE in gate_names(gates_of(item))]

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from scheduler.annotations import DURATION, format_instant, read_wishes
 from scheduler.cluster import GATE, Reference
-from scheduler.facts import JobFacts, WorkloadFacts
+from scheduler.facts import RootFacts, WorkloadFacts
+from scheduler.kinds import ROOT_KINDS
 from scheduler.queues import NoQueue, Queues, Shape
 from scheduler.settings import Settings
 from solver.problem import State
@@ -26,7 +27,7 @@ class Item:
     workload: Reference
     """The Workload; its uid is the row's id in the request."""
     root: Reference
-    """The object on which the gate sits and whose owner is told things: the Job, or the ownerless Workload itself."""
+    """The object on which the gate sits and whose owner is told things: the Job (JobSet …), or the ownerless Workload."""
     queue: str
     """Name of the LocalQueue."""
     cluster_queue: str
@@ -41,7 +42,7 @@ class Item:
     estimate: int
     """Estimated run time in milliseconds (as a whole, also for running work)."""
     estimate_source: str
-    """Where the estimate comes from: an annotation, a field of Kueue or of the Job, or ``default``."""
+    """Where the estimate comes from: an annotation, a field of Kueue or of the root object, or ``default``."""
     weight: float
     hard: bool
     priority: int
@@ -74,16 +75,18 @@ class Complaint:
 
 @dataclass(frozen=True)
 class Stranded:
-    """Gated work whose queue is missing or stopped: not planned."""
+    """Gated work whose queue is missing, stopped or not supported: not planned."""
 
     item: Item
+    reason: str
+    """``UnknownQueue``, ``QueueStopped``, ``QueueUnsupported`` or ``NamespaceRefused``."""
     message: str
     confirmed: bool
     """Whether the cluster itself says so (a stopped ClusterQueue, Kueue's own condition), not only our view of it."""
 
 
 class Verdict(NamedTuple):
-    """What a Workload is to us, as long as neither it, its Job nor the queues change."""
+    """What a Workload is to us, as long as neither it, its owner nor the queues change."""
 
     item: Item | None
     """None: nothing that a plan has to know of."""
@@ -120,16 +123,16 @@ NOTHING = Verdict(None)
 
 
 class Work:
-    """A Workload and its Job, read; makes the verdict on them, and remembers it."""
+    """A Workload and the root object that owns it, read; makes the verdict on them, and remembers it."""
 
-    def __init__(self, facts: WorkloadFacts, job: JobFacts | None, settings: Settings) -> None:
+    def __init__(self, facts: WorkloadFacts, owner: RootFacts | None, settings: Settings) -> None:
         self.facts = facts
-        self.job = job
+        self.owner = owner
         self._settings = settings
-        self._root = job.reference if job else facts.reference
-        self._gates = job.gates if job else facts.gates
+        self._root = owner.reference if owner else facts.reference
+        self._gates = owner.gates if owner else facts.gates
         self._others = tuple(gate for gate in self._gates if gate != GATE)
-        self._wishes = read_wishes(dict(job.annotations if job else facts.annotations), (job or facts).created)
+        self._wishes = read_wishes(dict(owner.annotations if owner else facts.annotations), (owner or facts).created)
         self._estimate, self._source = self._estimated()
         self._verdict: tuple[Queues, bool, Verdict, int] | None = None
 
@@ -152,25 +155,30 @@ class Work:
             return Verdict(
                 self._item(State.RUNNING, facts.admission.cluster_queue), position, None, facts.admission.usage
             )
-        if not facts.active or facts.deleting or (self.job and self.job.deleting):
+        if facts.deleting or (self.owner and self.owner.deleting):
             return NOTHING
         gated = GATE in self._gates and not released
         if not gated and self._others:
             return NOTHING  # somebody else's to let go
-        if gated and facts.owner is not None and self.job is None:
+        if gated and facts.owner is not None and self.owner is None:
             return Verdict(None, complaints=(self._owner_amiss(facts.owner.kind, facts.owner.name),))
         try:
-            cluster_queue = queues.find(facts.reference.namespace, facts.queue)
+            cluster_queue = queues.find(facts.reference.namespace, facts.queue, gated)
         except NoQueue as problem:
             if not gated:
                 return NOTHING  # its owner hears it from Kueue
+            item, confirmed = self._item(State.PENDING, problem.cluster_queue), problem.confirmed or facts.inadmissible
             return Verdict(
                 None,
                 complaints=((0, Complaint(self._root, problem.reason, str(problem))),),
-                stranded=Stranded(self._item(State.PENDING, ""), str(problem), problem.confirmed or facts.inadmissible),
+                stranded=Stranded(item, problem.reason, str(problem), confirmed),
             )
+        if not facts.active:
+            return NOTHING
         if gated:
             state = State.PENDING
+        elif cluster_queue in queues.unsupported:
+            state = State.FOREIGN  # let go or never ours: Kueue's own order is all that counts there
         elif released or (self._finite() and queues.managed(facts.reference.namespace, self._settings.managed_label)):
             state = State.IN_FLIGHT
         else:
@@ -212,19 +220,19 @@ class Work:
             return self._wishes.duration, DURATION
         if self.facts.max_execution is not None:
             return self.facts.max_execution, "maximumExecutionTimeSeconds"
-        if self.job and self.job.active_deadline is not None:
-            return self.job.active_deadline, "activeDeadlineSeconds"
+        if self.owner and self.owner.active_deadline is not None:
+            return self.owner.active_deadline, "activeDeadlineSeconds"
         return self._settings.default_duration_ms, "default"
 
     def _finite(self) -> bool:
         """Whether it is of a kind that gets our gate; without one, it was released (or evicted after that)."""
-        return self.facts.owner is None or self.facts.owner.kind == "Job"
+        return self.facts.owner is None or self.facts.owner.kind in ROOT_KINDS
 
     def _owner_amiss(self, kind: str, name: str) -> tuple[int, Complaint]:
         """The gate of an owned Workload must come off its owner, or the owner can never start."""
         reference = self.facts.reference
-        if kind == "Job":
-            message = f"its owner Job {reference.namespace}/{name} is gone or cannot be read, so it is not planned"
+        if kind in ROOT_KINDS:
+            message = f"its owner {kind} {reference.namespace}/{name} is gone or cannot be read, so it is not planned"
             return self.facts.created + self._settings.owner_grace_ms, Complaint(reference, "OwnerGone", message)
         message = f"its owner {name} is a {kind}, which is not planned: it waits until {GATE} is taken off the {kind}"
         return 0, Complaint(reference, "UnknownOwner", message)

@@ -68,11 +68,11 @@ class KubernetesCluster:
         return all(reflector.wait_synced(end - time.monotonic()) for reflector in self._reflectors.values())
 
     def unsynced(self) -> Mapping[str, str]:
-        """Kinds whose objects have not been seen yet, or that the cluster does not have; with the reason, if known."""
+        """Kinds whose objects have not been seen yet, or that the cluster should have and does not; why, if known."""
         return {
             kind: reflector.problem
             for kind, reflector in self._reflectors.items()
-            if reflector.missing or not reflector.has_synced
+            if not reflector.has_synced or (reflector.missing and not reflector.resource.optional)
         }
 
     def now(self) -> int:

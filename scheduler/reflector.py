@@ -157,10 +157,13 @@ class Reflector:
             self._version = ""  # perhaps it does not know this version (restored from a backup): list again
         problem = f"cannot follow {self.resource.plural}: {error}"
         self.missing = error.status == NOT_FOUND
-        if self.missing:
+        if self.missing and self.resource.optional:
+            problem = ""  # a CRD that is not installed is nothing to tell anybody
+        elif self.missing:
             problem = f"this cluster has no {self.resource.plural} ({self.resource.version})"
         if problem != self.problem:
-            log.warning("%s", problem)
+            if problem:
+                log.warning("%s", problem)
             self.problem = problem
             self._changed()
         # A kind that is taken away sends DELETED for each object first. So with objects known, "not found" is what an
@@ -169,8 +172,8 @@ class Reflector:
             self._synced.set()
 
     def _well(self) -> None:
-        if self.problem:
-            log.info("following %s again", self.resource.plural)
+        if self.problem or self.missing:
+            log.info("following %s again" if self.problem else "following %s", self.resource.plural)
             self.problem, self.missing = "", False
 
     def _list(self) -> None:

@@ -6,16 +6,19 @@ The cluster's objects are the only state: a controller that starts anew sees wha
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import cast
 
 from scheduler.cluster import Reference, View
-from scheduler.facts import JobFacts, Reader, Unreadable, read_job, read_workload
+from scheduler.facts import Reader, RootFacts, Unreadable, read_root, read_workload
 from scheduler.items import Complaint, Item, Stranded, Verdict, Work
+from scheduler.kinds import ROOT_KINDS
 from scheduler.plans import PlanInForce
 from scheduler.queues import QueueReader, Queues, Shape
 from scheduler.settings import Settings
+from scheduler.unsupported import Cause
 from solver.api import planner_pb2 as pb
 
 __all__ = ["Complaint", "Item", "Snapshot", "Snapshotter", "Stranded", "snapshot"]
@@ -33,6 +36,8 @@ class Snapshot:
     items: tuple[Item, ...]
     complaints: tuple[Complaint, ...]
     stranded: tuple[Stranded, ...]
+    unsupported: Mapping[str, tuple[Cause, ...]]
+    """By name: ClusterQueues of ours that are left to Kueue."""
     signature: int
     """Equal for two snapshots when nothing that matters to a plan has changed, but for the passing of time."""
 
@@ -44,7 +49,7 @@ class Snapshotter:
         self.settings = settings
         self._queues = QueueReader()
         self._workloads = Reader("Workload", read_workload)
-        self._jobs = Reader("Job", read_job)
+        self._roots = {kind: Reader(kind, partial(read_root, kind)) for kind in ROOT_KINDS}
         self._known: dict[str, Work] = {}
 
     def take(self, cluster: View, plan: PlanInForce | None = None, released: Collection[str] = frozenset()) -> Snapshot:
@@ -58,22 +63,23 @@ class Snapshotter:
             Uids of Workloads that were released, whatever a watch that lags behind says.
         """
         rows = _Rows(cluster.now(), self._queues.read(cluster), self.settings)
-        jobs = {}
-        for job in self._jobs.read(cluster.objects("Job")).values():
-            if isinstance(job, Unreadable):
-                rows.cannot_read(job.target, job.message)
-            else:
-                jobs[job.reference.uid] = job
+        roots: dict[str, RootFacts] = {}
+        for kind, reader in self._roots.items():
+            for root in reader.read(cluster.objects(kind)).values():
+                if isinstance(root, Unreadable):
+                    rows.cannot_read(root.target, root.message)
+                else:
+                    roots[root.reference.uid] = root
         known, self._known = self._known, {}
         for _, facts in sorted(self._workloads.read(cluster.objects("Workload")).items()):
             if isinstance(facts, Unreadable):
                 rows.cannot_read(facts.target, facts.message)
                 continue
             uid = facts.reference.uid
-            job_facts: JobFacts | None = jobs.get(facts.owner.uid) if facts.owner else None
+            owner = roots.get(facts.owner.uid) if facts.owner else None
             work = known.get(uid)
-            if work is None or work.facts is not facts or work.job is not job_facts:
-                work = Work(facts, job_facts, self.settings)
+            if work is None or work.facts is not facts or work.owner is not owner:
+                work = Work(facts, owner, self.settings)
             self._known[uid] = work
             try:
                 rows.add(*work.verdict(rows.queues, uid in released))
@@ -107,6 +113,10 @@ class _Rows:
         self._signatures: list[int] = []
         for unreadable in queues.objects.unreadable:
             self.cannot_read(unreadable.target, unreadable.message)
+        self._unsupported = queues.left_to_kueue(settings.managed_label)
+        for name in self._unsupported:
+            target = queues.objects.cluster_queues[name].reference
+            self._complaints.append(Complaint(target, "QueueUnsupported", queues.why_unsupported(name)))
 
     def cannot_read(self, target: Reference, message: str) -> None:
         """Tell of an object that is broken."""
@@ -184,6 +194,7 @@ class _Rows:
             items=tuple(items),
             complaints=tuple(self._complaints),
             stranded=tuple(self._stranded),
+            unsupported=self._unsupported,
             signature=hash((self.queues.version, frozenset(self._signatures))),
         )
 

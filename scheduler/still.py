@@ -56,6 +56,8 @@ def look(api: ApiServer, now: int, progress: Callable[[str], None] = lambda kind
             try:
                 answer: dict[str, Any] = api.request("GET", resource.path(), query=query)
             except ApiError as error:
+                if error.status == NOT_FOUND and resource.optional:
+                    break
                 what = "Kueue's API is not there: " if error.status == NOT_FOUND else ""
                 where = f"{what}{resource.plural} ({resource.version}) cannot be listed"
                 raise ApiError(error.status, f"{where}: {error.message}") from error
