@@ -41,10 +41,6 @@ def solver(
     max_concurrent: Annotated[
         int, typer.Option(min=1, metavar="N", help="Calls worked on at the same time; a few more wait for a moment.")
     ] = 4,
-    workers: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="Threads of CP-SAT.", show_default="CPUs this process may use"),
-    ] = None,
     grace: Annotated[
         float, typer.Option(min=0, metavar="SECONDS", help="What calls under way get when told to stop.")
     ] = 20.0,
