@@ -18,7 +18,7 @@ from solver.sidecar import SidecarFailed
 
 def test_more_deadlines_are_met_with_the_real_solver_and_control_loop() -> None:
     """A sidecar process plans, the control loop releases: fewer are late, on the GPUs there are."""
-    result = CliRunner().invoke(app, ["demo", "-o", "json", "--budget", "30"])
+    result = CliRunner().invoke(app, ["demo", "-o", "json", "--effort", "1"])
     assert result.exit_code == 0, result.output
     four, night = json.loads(result.stdout)["scenarios"]
     assert four["plain"]["late"] == ["eval-c", "eval-d"]
