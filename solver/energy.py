@@ -67,6 +67,8 @@ class Parts:
         problem, fixed = scheduler.problem, scheduler.fixed
         options, busy, tree = problem.options, problem.busy, problem.tree
         self.problem: Problem = problem
+        self._slot_of = scheduler.compact.slot_of
+        self._asked = np.unique(options.cell).tolist()
         self.under: Bools = np.zeros((len(tree.parent), len(tree.parent)), dtype=np.bool_)
         for node, above in enumerate(tree.parent.tolist()):
             if above >= 0:
@@ -85,17 +87,17 @@ class Parts:
         self.end = np.concatenate([busy.end, fixed.start[row] + problem.duration[row]])
 
     def of(self, node: int) -> Iterator[Part]:
-        """Parts of a node: each resource, over all flavors together and in each alone, as far as there is a limit."""
+        """Parts of a node: each resource, over all flavors together and in each alone, as far as they can run short."""
         tree = self.problem.tree
         _, subtree, local, borrowing = tree.arrays
         # What a node keeps private counts at no node above it, so it comes on top there.
         room = subtree[node] + local[self.under[node]].sum(axis=0) - local[node]
         if tree.parent[node] >= 0:
             room = np.where(borrowing[node] < UNLIMITED, room + borrowing[node], UNLIMITED)
-        asked = np.unique(self.problem.options.cell)
+        limited = (room < UNLIMITED) & (self._slot_of[node] >= 0)
         for resource in range(len(tree.resources)):
-            cells = [int(cell) for cell in asked if cell % len(tree.resources) == resource]
+            cells = [cell for cell in self._asked if cell % len(tree.resources) == resource]
             groups = ([cells] if len(cells) > 1 else []) + [[cell] for cell in cells]
             for group in groups:
-                if (room[group] < UNLIMITED).all():
+                if limited[group].all():
                     yield Part(self, node, group, int(room[group].sum()))

@@ -1,4 +1,4 @@
-"""Plans by priority rules: one schedule a rule, in milliseconds for thousands of rows."""
+"""Plans by selection and by priority rules: one schedule each, in milliseconds for thousands of rows."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from solver.problem import Problem
 from solver.quota import Int64s
 from solver.rules import RULES, Work
 from solver.schedule import Scheduler, Starts
+from solver.selection import TASTES, Selection
 from solver.worth import levels, worth
 
 
@@ -23,24 +24,32 @@ def greedy(problem: Problem, policy: pb.Policy | None = None, stop: Flag | None 
 
 
 def rule_plans(scheduler: Scheduler, policy: pb.Policy) -> Iterator[Plan]:
-    """One plan for each rule, as they are asked for; a single one when nothing is ours to order.
+    """A plan for each selection and each rule, as they are asked for, the most promising first; at least one.
 
     A policy for which being on time is not what counts most gets plans that put nothing back for being late, too.
     """
-    problem = scheduler.problem
-    work = Work(problem, scheduler.ours, policy.ageing_ms)
+    work = Work(scheduler.problem, scheduler.ours, policy.ageing_ms)
     tail = work.tail()
     if levels(policy)[0] != pb.LATE_WEIGHT:
         yield finish(scheduler, scheduler.schedule(tail), "greedy/weighted-lateness")
         shortest = work.rows[np.lexsort((work.rows, work.energy, ~work.aged))]
         yield finish(scheduler, scheduler.schedule(shortest), "greedy/shortest")
     seen: list[Int64s] = []
-    for name, rule in RULES.items():
-        order = work.order(rule(work))
+    for name, order in _orders(scheduler, work):
         if any(np.array_equal(order, other) for other in seen):
             continue
         seen.append(order)
         yield finish(scheduler, scheduler.schedule(order, tail), f"greedy/{name}")
+
+
+def _orders(scheduler: Scheduler, work: Work) -> Iterator[tuple[str, Int64s]]:
+    selection = Selection(scheduler, work)
+    for k, taste in enumerate(TASTES):
+        yield "selection", selection.order(taste)
+        if k == 0:  # one good rule early, for when there is no time for more
+            yield "half-slack", work.order(RULES["half-slack"](work))
+    for name, rule in RULES.items():
+        yield name, work.order(rule(work))
 
 
 def finish(scheduler: Scheduler, starts: Starts, engine: str) -> Plan:
