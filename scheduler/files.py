@@ -18,22 +18,15 @@ from typing import Any, NamedTuple
 import yaml
 
 from scheduler.annotations import format_instant
-from scheduler.cluster import GATE, GATES_ANNOTATION, KINDS, QUEUE_LABEL, Object
+from scheduler.apiserver import RESOURCES
+from scheduler.cluster import GATE, GATES_ANNOTATION, QUEUE_LABEL, Object
+from scheduler.kinds import ROOT_KINDS
 from scheduler.settings import Settings
 from scheduler.still import StillCluster
 from scheduler.workloads import queue_of, workload_for
 
 STDIN = "-"
 """Stands for the standard input among the paths."""
-
-API_VERSIONS = {
-    "Namespace": "v1",
-    "Job": "batch/v1",
-    **{kind: "kueue.x-k8s.io/v1beta2" for kind in KINDS if kind not in ("Namespace", "Job")},
-}
-"""The API version that is read, by kind."""
-
-CLUSTER_SCOPED = frozenset({"Namespace", "ClusterQueue", "Cohort", "ResourceFlavor", "WorkloadPriorityClass"})
 
 
 class Place(NamedTuple):
@@ -241,12 +234,12 @@ def _add(item: Any, place: Place, files: Files) -> None:
         _complain(files, place, "is no Kubernetes object: it has no kind")
         return
     kind, version = item["kind"], str(item.get("apiVersion", ""))
-    group = API_VERSIONS.get(kind, "/").rpartition("/")[0]
-    if kind not in API_VERSIONS or version.rpartition("/")[0] != group:
+    resource = RESOURCES.get(kind)
+    if resource is None or version.rpartition("/")[0] != resource.version.rpartition("/")[0]:
         files.remarks.append(Remark(place, f"{kind} ({version or 'no apiVersion'}) plays no part in a plan", False))
         return
-    if version != API_VERSIONS[kind]:
-        _complain(files, place, f"{kind} of {version} cannot be read, only {API_VERSIONS[kind]}")
+    if version != resource.version:
+        _complain(files, place, f"{kind} of {version} cannot be read, only {resource.version}")
         return
     metadata = item.get("metadata")
     if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str) or not metadata["name"]:
@@ -254,7 +247,7 @@ def _add(item: Any, place: Place, files: Files) -> None:
         return
     item = {**item, "metadata": dict(metadata)}
     name = metadata["name"]
-    if kind not in CLUSTER_SCOPED:
+    if resource.namespaced:
         item["metadata"]["namespace"] = metadata.get("namespace") or "default"
         name = f"{item['metadata']['namespace']}/{name}"
     if wrong := _wrong(kind, item):
@@ -307,7 +300,7 @@ def _plain(value: Any) -> str:
 def _fill_in(files: Files, managed_label: str, gate_all: bool) -> None:
     """What a cluster, and Kueue in it, would have added."""
     created = format_instant(files.instant // 1000 * 1000)
-    jobs, workloads, namespaces = (files.by_kind[kind] for kind in ("Job", "Workload", "Namespace"))
+    jobs, namespaces = files.by_kind["Job"], files.by_kind["Namespace"]
     fresh = {key for key, job in jobs.items() if not job["metadata"].get("uid")}
     for kind, objects in files.by_kind.items():
         for key, item in objects.items():
@@ -316,7 +309,8 @@ def _fill_in(files: Files, managed_label: str, gate_all: bool) -> None:
             metadata["creationTimestamp"] = metadata.get("creationTimestamp") or created
             objects[key] = {**item, "metadata": metadata}
     ours = {jobs[key]["metadata"]["namespace"] for key in fresh}
-    for item in (*jobs.values(), *workloads.values(), *files.by_kind["LocalQueue"].values()):
+    kinds = (*ROOT_KINDS, "Workload", "LocalQueue")
+    for item in [item for kind in kinds for item in files.by_kind[kind].values()]:
         name = item["metadata"]["namespace"]
         if name not in namespaces:
             labels = {managed_label: "true"} if name in ours or gate_all else {}
@@ -328,7 +322,8 @@ def _fill_in(files: Files, managed_label: str, gate_all: bool) -> None:
     gated = {key for key, job in jobs.items() if gate_all or (key in fresh and job["metadata"]["namespace"] in managed)}
     _make_workloads(files, gated)
     if gate_all:
-        for objects in (jobs, workloads):
+        for kind in (*ROOT_KINDS, "Workload"):
+            objects = files.by_kind[kind]
             objects.update({key: _gated(item) for key, item in objects.items()})
 
 
@@ -337,6 +332,11 @@ def _make_workloads(files: Files, gated: set[str]) -> None:
     jobs, workloads = files.by_kind["Job"], files.by_kind["Workload"]
     priorities = {name: int(item.get("value", 0)) for name, item in files.by_kind["WorkloadPriorityClass"].items()}
     owned = {owner.get("uid") for item in workloads.values() for owner in item["metadata"].get("ownerReferences") or ()}
+    for kind in sorted(ROOT_KINDS.keys() - {"Job"}):
+        for key, item in files.by_kind[kind].items():
+            if item["metadata"]["uid"] not in owned and not _over(item):
+                note = f"{kind} {key} is not planned: its Workload is not here, and only a Job's can be told beforehand"
+                files.remarks.append(Remark(files.places[kind, key], note, False))
     for key, job in jobs.items():
         metadata = job["metadata"]
         if metadata["uid"] in owned or _over(job):

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from scheduler.annotations import parse_duration, parse_instant, read_wishes
+from scheduler.apiserver import RESOURCES
 from scheduler.cluster import GATE, GATES_ANNOTATION, Object, Reference, Release, ReleaseResult
 from scheduler.facts import gates_of
-from scheduler.files import CLUSTER_SCOPED, with_gate
+from scheduler.files import with_gate
 from scheduler.podset import read_pod_set
 from scheduler.queues import NoQueue, QueueReader
 from scheduler.settings import Settings
@@ -174,7 +175,7 @@ class SimulatedCluster:
             If it exists, its namespace does not, or it is a Job that names no queue.
         """
         kind, metadata = manifest["kind"], dict(manifest["metadata"])
-        if kind in CLUSTER_SCOPED:
+        if not RESOURCES[kind].namespaced:
             metadata.pop("namespace", None)
         elif metadata.setdefault("namespace", "default") not in self._store.all("Namespace"):
             raise ValueError(f"{kind} {metadata['name']}: namespace {metadata['namespace']} does not exist")
@@ -208,9 +209,8 @@ class SimulatedCluster:
             If there is no such object, or it is a Job or Workload.
         """
         kind, metadata = manifest["kind"], manifest["metadata"]
-        key = (
-            metadata["name"] if kind in CLUSTER_SCOPED else f"{metadata.get('namespace', 'default')}/{metadata['name']}"
-        )
+        namespace = metadata.get("namespace", "default") if RESOURCES[kind].namespaced else ""
+        key = key_of(Reference(kind, namespace, metadata["name"], ""))
         old = self._store.all(kind).get(key)
         if old is None or kind in ("Job", "Workload"):
             raise ValueError(f"{kind} {key} cannot be replaced")

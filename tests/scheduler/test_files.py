@@ -227,6 +227,23 @@ def test_a_job_without_a_queue_is_noted(tmp_path: Path) -> None:
     assert workload["spec"]["queueName"] == "default"
 
 
+def test_other_kinds_of_work_need_their_workload(tmp_path: Path) -> None:
+    """What Kueue would make of a JobSet is not known here; that is noted, and with its Workload it is planned."""
+    jobset = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {"name": "a", "uid": "u"}}
+    ((_, message),) = said(written(tmp_path, json.dumps(jobset), "a.json"))
+    assert message.startswith("JobSet default/a is not planned: its Workload is not here")
+    owner = {"apiVersion": jobset["apiVersion"], "kind": "JobSet", "name": "a", "uid": "u"}
+    workload = {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "Workload",
+        "metadata": {"name": "jobset-a", "uid": "w", "ownerReferences": [owner]},
+        "spec": {"queueName": "gpus", "podSets": [{"name": "w", "count": 1, "template": job()["spec"]["template"]}]},
+    }
+    files = written(tmp_path, json.dumps({"kind": "List", "items": [jobset, workload]}), "a.json")
+    assert said(files) == []
+    assert list(files.objects("JobSet")) == ["default/a"]
+
+
 def test_a_dump_is_planned_as_it_is_or_as_if_all_were_ours(tmp_path: Path) -> None:
     """Ungated work of a cluster is not ours to order; with gate_all it is planned as if it were."""
     text = Path("examples/01-four-jobs/queues.yaml").read_text().replace('managed: "true"', 'managed: "false"')
