@@ -48,7 +48,7 @@ def encode(
 
 
 def _encode_plan(problem: Problem, plan: Plan, out: pb.Plan) -> None:
-    order, now = plan.order(), problem.now
+    order, now = plan.order(problem), problem.now
     start, due = plan.start[order], problem.due[order]
     finish = start + problem.duration[order]
     used, assignment = np.unique(plan.option[order], return_inverse=True)

@@ -7,7 +7,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from solver.problem import NEVER, Int8s, Problem
+from solver.problem import NEVER, Int8s, Problem, State
 from solver.quota import Int32s, Int64s
 
 HOUR = 3_600_000
@@ -62,9 +62,10 @@ class Plan:
     bound: float = 0.0
     objective: Objective = field(default=Objective(np.inf, np.inf, np.inf))
 
-    def order(self) -> Int64s:
-        """Rows by planned start; equal starts in the order of due dates, then of rows. The order of admission."""
-        return np.lexsort((self.option, self.start)).astype(np.int64)
+    def order(self, problem: Problem) -> Int64s:
+        """Rows in the order of admission: by planned start; equal starts what is not ours first, then by due date."""
+        rows = np.arange(len(problem))
+        return np.lexsort((rows, problem.due, problem.state == State.PENDING, self.start)).astype(np.int64)
 
     def gap(self, problem: Problem) -> float:
         """(late weight − bound) / sum of all weights with a due date: how far from optimal it can be at most."""
@@ -91,8 +92,6 @@ def valued(problem: Problem, plan: Plan) -> Plan:
 
 def reasons(problem: Problem, plan: Plan) -> Int8s:
     """Why each row starts when it does, ``int8 [n]`` of :class:`Reason`."""
-    from solver.problem import State
-
     late = plan.start + problem.duration > problem.due
     hopeless = problem.release + problem.duration > problem.due
     result = np.full(len(problem), Reason.WAITS_FOR_QUOTA, dtype=np.int8)

@@ -35,7 +35,7 @@ def test_sets_of_slots_are_the_tree(slots, amounts):
 
 
 def test_too_many_sets():
-    """With many children that keep quota private only the whole is limited, by what is shared and all that is private."""
+    """With many children that keep quota private only the whole is limited: what is shared and all that is private."""
     asked = request({f"q{k}": 2 for k in range(12)}, cohort="all")
     for queue in asked.quota.cluster_queues:
         queue.resource_groups[0].flavors[0].resources[0].lending_limit = 1

@@ -68,7 +68,7 @@ def test_every_plan_is_sound(asked, ageing):
     made = list(plans(problem, asked.policy, pb.Budget(work_limit=20)))
     for one in made:
         assert violations(asked, problem, one) == []
-        assert sorted(one.order().tolist()) == list(range(len(problem)))
+        assert sorted(one.order(problem).tolist()) == list(range(len(problem)))
         assert one.bound <= one.objective.late_weight
     for before, after in itertools.pairwise(made):
         values = (worth(problem, after, asked.policy), -after.bound)
@@ -169,6 +169,16 @@ def test_released_work_goes_first():
     add(asked, 4, 10, state=pb.IN_FLIGHT)
     made = plan(decode(asked), budget=WORK)
     assert made.start.tolist() == [30, 20, 10, 0]
+
+
+def test_order_of_equal_starts():
+    """Work that starts together is admitted what is not ours first, then by due date."""
+    asked = request({"q": 4})
+    for due in (None, 30, 20):
+        add(asked, 1, 10, due=due)
+    add(asked, 1, 10, state=pb.FOREIGN)
+    problem = decode(asked)
+    assert encode(problem, plan(problem, budget=WORK)).plan.workload == [3, 2, 1, 0]
 
 
 def test_room_in_front_of_foreign_work():
