@@ -1,12 +1,14 @@
-"""Would Kueue admit this now, and with which flavors?
+"""Would Kueue admit this now, with which flavors, and would it evict somebody for it?
 
-Kueue 0.17's flavor assignment (``pkg/scheduler/flavorassigner``) without topology, fair sharing and preemption:
+Kueue 0.17's flavor assignment (``pkg/scheduler/flavorassigner``) without topology and fair sharing:
 
 * pod sets in their order, greedily: what an earlier one took counts for the later ones, and is never given back;
 * for each resource group of the ClusterQueue that the pod set needs, one flavor for all its resources in that group;
 * flavors in the queue's order, but not those that node labels or taints rule out;
 * ``whenCanBorrow: MayStopSearch`` (the default) takes the first flavor in which all fits, borrowed or not;
   ``TryNextFlavor`` the first that fits without borrowing, else the one that borrows least far (the earlier of equals);
+* a flavor in which it would fit after evictions (:mod:`solver.preemption`) comes after one in which it fits, unless
+  ``whenCanPreempt`` or ``preference`` says otherwise; rather evict others than work of its own queue;
 * ``pods`` is one more resource of every pod, where the queue covers it;
 * with a minimum count, when all pods together do not fit: the largest number of pods that does, by a binary search over
   the reduction, as Kueue has it.
@@ -25,7 +27,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numba import njit
 
-from solver.quota import Bools, Int32s, Int64s, QuotaTree, TreeArrays, available, take
+from solver.preemption import Holders, Policies, Preemption, evict, find_victims, no_holders, pack_policies
+from solver.quota import Bools, Int32s, Int64s, QuotaTree, TreeArrays, available, inner, take
 
 PODS = "pods"
 """The resource that counts pods; Kueue adds it to every request of a queue that covers it."""
@@ -38,11 +41,16 @@ class Mode(IntEnum):
     """Not now, and nothing is kept for it."""
     WAITS = 1
     """Would fit within what the queue is entitled to if others were gone. Kueue keeps quota for it within a cycle."""
-    FITS = 2
+    PREEMPTS = 2
+    """Kueue evicts others for it, and admits it when they are gone."""
+    FITS = 3
     """Fits now."""
 
 
-NO_FIT, WAITS, FITS = int(Mode.NO_FIT), int(Mode.WAITS), int(Mode.FITS)
+NO_FIT, WAITS, PREEMPTS, FITS = (int(mode) for mode in Mode)
+
+# How well a flavor fits, in Kueue's finer terms.
+_NONE, _NO_CANDIDATES, _EVICTS_OWN, _EVICTS_OTHERS, _FIT = range(5)
 
 
 class Queues(NamedTuple):
@@ -58,6 +66,7 @@ class Queues(NamedTuple):
     flavor: Int32s
     group: Int32s
     try_next: Bools
+    policies: Policies
     height: Int32s
     """``int32 [N]``: how far up a cohort is, 0 for a ClusterQueue (Kueue's measure of how far a request borrows)."""
     potential: Int64s
@@ -87,7 +96,7 @@ class Shapes(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """What :func:`choose` found; overwritten by each call, so that calls allocate nothing."""
+    """What :func:`choose` found; overwritten by each call."""
 
     flavor: Int32s
     """``int32 [pod sets, groups]``: flavor by pod set of the shape and resource group of the queue; −1 where none."""
@@ -99,6 +108,23 @@ class Choice(NamedTuple):
     """``int32 [pod sets, groups]``: position in the group's flavors from which the search began."""
     further: Int32s
     """``int32 [pod sets, groups]``: from where Kueue's next cycle goes on; 0 where it begins anew."""
+    unused: Int32s
+    """Room for what partial attempts find in its place, which does not count."""
+    short: Bools
+    """``bool [C]``: chosen cells of which there is not enough."""
+    holders: Holders
+    """Who may be evicted."""
+    victims: Int32s
+    """``int32 [W]``: holders that would be evicted, −1 behind the last one."""
+
+
+class _Asker(NamedTuple):
+    """Who asks: ClusterQueue and shape, and what decides whom it may evict."""
+
+    queue: int
+    shape: int
+    priority: int
+    created: int
 
 
 class PodSet(Protocol):
@@ -111,8 +137,11 @@ class PodSet(Protocol):
     excluded_flavors: Sequence[int]
 
 
-def pack_queues(tree: QuotaTree) -> Queues:
-    """The tree's ClusterQueues for the kernels. A frozen one has no groups."""
+def pack_queues(tree: QuotaTree, preemption: Sequence[Preemption] = ()) -> Queues:
+    """The tree's ClusterQueues for the kernels. A frozen one has no groups.
+
+    ``preemption`` is what each queue may do to others; nothing, where it is left out.
+    """
     first, flavor_first = [0], [0]
     flavors: list[int] = []
     group = np.full((len(tree.queue_names), len(tree.resources)), -1, dtype=np.int32)
@@ -134,6 +163,7 @@ def pack_queues(tree: QuotaTree) -> Queues:
         flavor=np.array(flavors, dtype=np.int32),
         group=group,
         try_next=tree.try_next_flavor,
+        policies=pack_policies(preemption or [Preemption()] * len(tree.queue_names)),
         height=height,
         potential=tree.potential,
         resources=len(tree.resources),
@@ -165,30 +195,51 @@ def pack_shapes(tree: QuotaTree, shapes: Sequence[Sequence[PodSet]]) -> Shapes:
     )
 
 
-def blank(queues: Queues, shapes: Shapes) -> Choice:
-    """Room for the answer about any queue and any shape. One for each thread."""
+def blank(queues: Queues, shapes: Shapes, holders: Holders | None = None) -> Choice:
+    """Room for the answer about any queue and any shape. One for each thread.
+
+    ``holders`` are who may be evicted; their use is part of the ``usage`` that is asked about. Without, nobody is.
+    """
     pod_sets = max(np.diff(shapes.first), default=0)
     groups = max(np.diff(queues.first), default=0)
+    cells = queues.potential.shape[1]
+    holders = holders or no_holders()
     return Choice(
-        np.full((pod_sets, groups), -1, dtype=np.int32),
-        np.zeros(pod_sets, dtype=np.int64),
-        np.zeros(queues.potential.shape[1], dtype=np.int64),
-        np.zeros((pod_sets, groups), dtype=np.int32),
-        np.zeros((pod_sets, groups), dtype=np.int32),
+        flavor=np.full((pod_sets, groups), -1, dtype=np.int32),
+        pods=np.zeros(pod_sets, dtype=np.int64),
+        total=np.zeros(cells, dtype=np.int64),
+        start=np.zeros((pod_sets, groups), dtype=np.int32),
+        further=np.zeros((pod_sets, groups), dtype=np.int32),
+        unused=np.zeros((pod_sets, groups), dtype=np.int32),
+        short=np.zeros(cells, dtype=np.bool_),
+        holders=holders,
+        victims=np.full(len(holders.node), -1, dtype=np.int32),
     )
 
 
 @njit(cache=True, nogil=True)
 def choose(
-    tree: TreeArrays, queues: Queues, shapes: Shapes, usage: Int64s, queue: int, shape: int, choice: Choice
+    tree: TreeArrays,
+    queues: Queues,
+    shapes: Shapes,
+    usage: Int64s,
+    queue: int,
+    shape: int,
+    choice: Choice,
+    priority: int = 0,
+    created: int = 0,
 ) -> tuple[int, int]:
     """Whether Kueue would admit a request now, on its first attempt.
 
-    Returns its :class:`Mode` and how far it borrows (the height of the cohort that has the room, 0: within the queue's
-    own nominal quota). ``choice`` has the flavors, pods and totals; those of the attempt when it does not fit.
+    ``priority`` and ``created`` (in the unit of :class:`solver.preemption.Holders`) decide whom it may evict; ``usage``
+    is changed on the way then, and put back: no other thread may look at it.
+
+    Returns the :class:`Mode` and how far it borrows (the height of the cohort that has the room, 0: within the queue's
+    own nominal quota). ``choice`` has the flavors, pods, totals and victims; those of the attempt when it does not fit.
     """
-    choice.start[:] = 0
-    return _attempt(tree, queues, shapes, usage, queue, shape, choice)
+    _begin(choice)
+    mode, level = _attempt(tree, queues, shapes, usage, _Asker(queue, shape, priority, created), choice)
+    return mode, level
 
 
 @njit(cache=True, nogil=True)
@@ -201,20 +252,23 @@ def retry(
     shape: int,
     choice: Choice,
     attempts: int,
+    priority: int = 0,
+    created: int = 0,
 ) -> tuple[int, int, int]:
     """Like :func:`choose`, but with the attempts that Kueue makes in the cycles that follow, ``attempts`` at most.
 
     A workload of which a part found a flavor that is not the last one goes back into the queue at once, and is tried
     from the next flavor on. Returns mode, level and the number of attempts, ``attempts + 1`` when more would follow.
+    When there is no end to it, that workload stays at the head of its queue, and nothing behind it is ever looked at.
     """
-    choice.start[:] = 0
+    _begin(choice)
     mode, level, attempt = NO_FIT, 0, 0
+    asker = _Asker(queue, shape, priority, created)
     while attempt < attempts:
         attempt += 1
-        mode, level = _attempt(tree, queues, shapes, usage, queue, shape, choice)
-        if mode == FITS or not choice.further.any():
+        mode, level = _attempt(tree, queues, shapes, usage, asker, choice)
+        if mode >= PREEMPTS or not _go_on(choice):
             return mode, level, attempt
-        choice.start[:] = choice.further
     return mode, level, attempts + 1
 
 
@@ -246,91 +300,157 @@ def option_of(total: Int64s, first: int, last: int, need: Int32s, cell: Int32s, 
     return -1
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _attempt(
-    tree: TreeArrays, queues: Queues, shapes: Shapes, usage: Int64s, queue: int, shape: int, choice: Choice
+    tree: TreeArrays, queues: Queues, shapes: Shapes, usage: Int64s, asker: _Asker, choice: Choice
 ) -> tuple[int, int]:
     """One attempt of Kueue: all pods, else (where the request allows it) as many as fit."""
-    offset, last = shapes.first[shape], shapes.first[shape + 1]
-    steps = (shapes.pods[offset:last] - shapes.min_pods[offset:last]).sum()
-    choice.pods[: last - offset] = shapes.pods[offset:last]
-    mode, level = _assign(tree, queues, shapes, usage, queue, shape, choice)
-    if mode == FITS or steps == 0:
-        return mode, level
-    further = choice.further.copy()
-    low, high = 0, steps + 1
-    while low < high:
-        middle = (low + high) // 2
-        _reduce(shapes, shape, choice, middle, steps)
-        if _assign(tree, queues, shapes, usage, queue, shape, choice)[0] == FITS:
-            high = middle
+    offset, last = shapes.first[asker.shape], shapes.first[asker.shape + 1]
+    steps = 0
+    for pod_set in range(offset, last):
+        steps += shapes.pods[pod_set] - shapes.min_pods[pod_set]
+    # All pods first; then a binary search for the smallest reduction that fits; then that one, or again all pods.
+    mode, level = NO_FIT, 0
+    step, low, high = 0, 0, steps + 1
+    whole, searching = True, True
+    while searching:
+        for pod_set in range(offset, last):
+            slack = shapes.pods[pod_set] - shapes.min_pods[pod_set]
+            choice.pods[pod_set - offset] = shapes.pods[pod_set] - slack * step // max(1, steps)
+        # What a reduced attempt found does not count for where the next cycle goes on.
+        mode, level = _try(tree, queues, shapes, usage, asker, choice, choice.further if whole else choice.unused)
+        if whole:
+            whole, searching = False, mode < PREEMPTS and steps > 0
+        elif low == high:
+            searching = False
+        elif mode >= PREEMPTS:
+            high = step
         else:
-            low = middle + 1
-    _reduce(shapes, shape, choice, low if low <= steps else 0, steps)
-    mode, level = _assign(tree, queues, shapes, usage, queue, shape, choice)
-    choice.further[:] = further
+            low = step + 1
+        step = (low + high) // 2 if low < high or low <= steps else 0
     return mode, level
 
 
-@njit(cache=True, nogil=True)
-def _reduce(shapes: Shapes, shape: int, choice: Choice, step: int, steps: int) -> None:
-    """Set the pods of one step of partial admission: every pod set goes the same part of its way to the minimum."""
-    offset = shapes.first[shape]
-    for pod_set in range(offset, shapes.first[shape + 1]):
-        slack = shapes.pods[pod_set] - shapes.min_pods[pod_set]
-        choice.pods[pod_set - offset] = shapes.pods[pod_set] - slack * step // steps
-
-
-@njit(cache=True, nogil=True)
-def _assign(
-    tree: TreeArrays, queues: Queues, shapes: Shapes, usage: Int64s, queue: int, shape: int, choice: Choice
+@inner
+def _try(
+    tree: TreeArrays,
+    queues: Queues,
+    shapes: Shapes,
+    usage: Int64s,
+    asker: _Asker,
+    choice: Choice,
+    further: Int32s,
 ) -> tuple[int, int]:
-    """Flavors for ``choice.pods`` of each pod set, from ``choice.start`` on."""
-    choice.total[:] = 0
-    choice.flavor[:] = -1
-    choice.further[:] = 0
+    """Flavors for ``choice.pods`` of each pod set; where they are short of quota, whom to evict for all of it."""
+    mode, level = _assign(tree, queues, shapes, usage, asker, choice, further)
+    victims = 0
+    if mode == WAITS and len(choice.victims) > 0:
+        victims = find_victims(
+            tree,
+            queues.policies,
+            choice.holders,
+            usage,
+            asker.queue,
+            queues.node[asker.queue],
+            asker.priority,
+            asker.created,
+            choice.short,
+            choice.total,
+            choice.victims,
+        )
+    for k in range(victims, len(choice.victims)):
+        choice.victims[k] = -1
+    return PREEMPTS if victims > 0 else mode, level
+
+
+@inner
+def _assign(
+    tree: TreeArrays,
+    queues: Queues,
+    shapes: Shapes,
+    usage: Int64s,
+    asker: _Asker,
+    choice: Choice,
+    further: Int32s,
+) -> tuple[int, int]:
+    """Flavors for ``choice.pods`` of each pod set, from ``choice.start`` on, and what is short; nobody is evicted."""
+    _clear(choice, further)
     mode, level = FITS, 0
-    first = queues.first[queue]
-    for pod_set in range(shapes.first[shape], shapes.first[shape + 1]):
-        row = pod_set - shapes.first[shape]
-        requests = range(shapes.request_first[pod_set], shapes.request_first[pod_set + 1])
-        for k in requests:
-            group = queues.group[queue, shapes.resource[k]]
-            if group < 0:
-                if shapes.amount[k] * choice.pods[row] == 0 or shapes.resource[k] == queues.free:
-                    continue
-                choice.further[row] = 0
+    queue = asker.queue
+    first, node = queues.first[queue], queues.node[queue]
+    for pod_set in range(shapes.first[asker.shape], shapes.first[asker.shape + 1]):
+        row = pod_set - shapes.first[asker.shape]
+        for k in range(shapes.request_first[pod_set], shapes.request_first[pod_set + 1]):
+            group, amount = queues.group[queue, shapes.resource[k]], shapes.amount[k] * choice.pods[row]
+            if group < 0 and (amount == 0 or shapes.resource[k] == queues.free):
+                continue
+            if group >= 0 and choice.flavor[row, group - first] >= 0:
+                continue
+            flavor, fit, far, position = -1, _NONE, 0, 0
+            if group >= 0:
+                flavor, fit, far, position = _pick(tree, queues, shapes, usage, asker, group, pod_set, choice, row)
+            if fit == _NONE:
+                for column in range(further.shape[1]):
+                    further[row, column] = 0
                 return NO_FIT, level
-            if choice.flavor[row, group - first] < 0:
-                flavor, fit, far, further = _pick(tree, queues, shapes, usage, queue, group, pod_set, choice, row)
-                if fit == NO_FIT:
-                    choice.further[row] = 0
-                    return NO_FIT, level
-                mode, level = min(mode, fit), max(level, far)
-                choice.flavor[row, group - first] = flavor
-                choice.further[row, group - first] = further
-        for k in requests:
+            mode, level = FITS if fit == _FIT and mode == FITS else WAITS, max(level, far)
+            choice.flavor[row, group - first] = flavor
+            further[row, group - first] = position
+        for k in range(shapes.request_first[pod_set], shapes.request_first[pod_set + 1]):
             group = queues.group[queue, shapes.resource[k]]
             if group >= 0:
                 cell = choice.flavor[row, group - first] * queues.resources + shapes.resource[k]
                 choice.total[cell] += shapes.amount[k] * choice.pods[row]
+                if choice.total[cell] > max(0, available(tree, usage, node, cell)):
+                    choice.short[cell] = True
     return mode, level
 
 
-@njit(cache=True, nogil=True)
+@inner
+def _begin(choice: Choice) -> None:
+    """Search from the first flavor on."""
+    for row in range(choice.start.shape[0]):
+        for column in range(choice.start.shape[1]):
+            choice.start[row, column] = 0
+
+
+@inner
+def _go_on(choice: Choice) -> bool:
+    """Search from where the last attempt stopped; False when it stopped at the end."""
+    left = False
+    for row in range(choice.start.shape[0]):
+        for column in range(choice.start.shape[1]):
+            choice.start[row, column] = choice.further[row, column]
+            left = left or choice.further[row, column] > 0
+    return left
+
+
+@inner
+def _clear(choice: Choice, further: Int32s) -> None:
+    """Nothing is chosen."""
+    for cell in range(len(choice.total)):
+        choice.total[cell], choice.short[cell] = 0, False
+    for row in range(further.shape[0]):
+        for column in range(further.shape[1]):
+            choice.flavor[row, column], further[row, column] = -1, 0
+
+
+@inner
 def _pick(
     tree: TreeArrays,
     queues: Queues,
     shapes: Shapes,
     usage: Int64s,
-    queue: int,
+    asker: _Asker,
     group: int,
     pod_set: int,
     choice: Choice,
     row: int,
 ) -> tuple[int, int, int, int]:
-    """Flavor of one resource group for one pod set, its mode and level, and where the next cycle would go on."""
-    best, best_mode, best_level = -1, NO_FIT, 0
+    """Flavor of one resource group for one pod set, how it fits and borrows, and where the next cycle would go on."""
+    queue = asker.queue
+    rather = queues.policies.rather_preempt[queue]
+    best, best_fit, best_level = -1, _NONE, 0
     position = queues.flavor_first[group] + choice.start[row, group - queues.first[queue]]
     last = queues.flavor_first[group + 1]
     while position < last:
@@ -338,47 +458,97 @@ def _pick(
         position += 1
         if shapes.excluded[pod_set, flavor]:
             continue
-        mode, level = FITS, 0
+        fit, level = _FIT, 0
         for k in range(shapes.request_first[pod_set], shapes.request_first[pod_set + 1]):
-            if queues.group[queue, shapes.resource[k]] == group and mode != NO_FIT:
+            if queues.group[queue, shapes.resource[k]] == group and fit != _NONE:
                 cell = flavor * queues.resources + shapes.resource[k]
                 amount = choice.total[cell] + shapes.amount[k] * choice.pods[row]
-                mode, level = _worse(mode, level, _fit(tree, queues, usage, queues.node[queue], cell, amount))
-        if mode == FITS and (level == 0 or not queues.try_next[queue]):
-            best, best_mode, best_level = flavor, mode, level
+                other, far = _fit(tree, queues, usage, asker, choice, cell, amount)
+                if _better(rather, fit, level, other, far):
+                    fit, level = other, far
+        if _stops(queues.try_next[queue], queues.policies.stop_search[queue], fit, level):
+            best, best_fit, best_level = flavor, fit, level
             break
-        if mode > best_mode or (mode == best_mode and mode != NO_FIT and level < best_level):
-            best, best_mode, best_level = flavor, mode, level
+        if _better(rather, fit, level, best_fit, best_level):
+            best, best_fit, best_level = flavor, fit, level
     further = position - queues.flavor_first[group] if position < last else 0
-    return best, best_mode, best_level, further
+    return best, best_fit, best_level, further
 
 
-@njit(cache=True, nogil=True)
-def _worse(mode: int, level: int, other: tuple[int, int]) -> tuple[int, int]:
-    """The worse of two modes, of equal ones the one that borrows farther."""
-    if other[0] != mode:
-        return (mode, level) if mode < other[0] else other
-    return mode, max(level, other[1])
+@inner
+def _better(rather_preempt: bool, fit: int, level: int, other: int, far: int) -> bool:
+    """Whether one fit is preferred to another."""
+    if fit == _NONE or other == _NONE:
+        return fit != _NONE
+    if rather_preempt and level != far:
+        return level < far
+    return fit > other or (fit == other and level < far)
 
 
-@njit(cache=True, nogil=True)
-def _fit(tree: TreeArrays, queues: Queues, usage: Int64s, node: int, cell: int, value: int) -> tuple[int, int]:
-    """Mode of one cell and how far it borrows."""
-    if value > queues.potential[node, cell]:
-        return NO_FIT, 0
-    level, entitled = _borrow(tree, queues.height, usage, node, cell, value)
-    if value <= max(0, available(tree, usage, node, cell)):
-        return FITS, level
-    return (WAITS if entitled or value <= tree.subtree[node, cell] else NO_FIT), level
+@inner
+def _stops(try_next: bool, stop_search: bool, fit: int, level: int) -> bool:
+    """Whether Kueue looks at no further flavor."""
+    if fit <= _NO_CANDIDATES or (level > 0 and try_next):
+        return False
+    return fit == _FIT or stop_search
 
 
-@njit(cache=True, nogil=True)
-def _borrow(tree: TreeArrays, height: Int32s, usage: Int64s, node: int, cell: int, value: int) -> tuple[int, bool]:
-    """Height of the lowest part of the tree that could hold ``value`` more, and whether that is not all of the tree."""
+@inner
+def _fit(
+    tree: TreeArrays,
+    queues: Queues,
+    usage: Int64s,
+    asker: _Asker,
+    choice: Choice,
+    cell: int,
+    amount: int,
+) -> tuple[int, int]:
+    """How one cell fits, and how far it borrows, after evictions where there have to be some."""
+    queue, node = asker.queue, queues.node[asker.queue]
+    if amount > queues.potential[node, cell]:
+        return _NONE, 0
+    level, entitled = _borrow(tree, queues.height, usage, node, cell, amount)
+    if amount <= max(0, available(tree, usage, node, cell)):
+        return _FIT, level
+    if not (entitled or amount <= tree.subtree[node, cell] or queues.policies.borrowing[queue]):
+        return _NONE, level
+    if len(choice.holders.node) == 0:
+        return _NO_CANDIDATES, level
+    short = np.zeros(len(choice.total), dtype=np.bool_)
+    request = np.zeros(len(choice.total), dtype=np.int64)
+    short[cell], request[cell] = True, amount
+    victims = find_victims(
+        tree,
+        queues.policies,
+        choice.holders,
+        usage,
+        queue,
+        node,
+        asker.priority,
+        asker.created,
+        short,
+        request,
+        choice.victims,
+    )
+    if victims == 0:
+        return _NO_CANDIDATES, level
+    own = False
+    for k in range(victims):
+        own = own or choice.holders.node[choice.victims[k]] == node
+        evict(tree, choice.holders, usage, choice.victims[k], 1)
+    level, _ = _borrow(tree, queues.height, usage, node, cell, amount)
+    for k in range(victims):
+        evict(tree, choice.holders, usage, choice.victims[k], -1)
+    return _EVICTS_OWN if own else _EVICTS_OTHERS, level
+
+
+@inner
+def _borrow(tree: TreeArrays, height: Int32s, usage: Int64s, node: int, cell: int, amount: int) -> tuple[int, bool]:
+    """Height of the lowest part of the tree that could hold ``amount`` more, and whether there is more above."""
     parent = tree.parent[node]
-    if parent < 0 or usage[node, cell] + value <= tree.subtree[node, cell]:
+    if parent < 0 or usage[node, cell] + amount <= tree.subtree[node, cell]:
         return 0, parent >= 0
-    rest = value - max(0, tree.local[node, cell] - usage[node, cell])
+    rest = amount - max(0, tree.local[node, cell] - usage[node, cell])
     while True:
         node, parent = parent, tree.parent[parent]
         if usage[node, cell] + rest <= tree.subtree[node, cell]:

@@ -26,7 +26,11 @@ from numba import njit
 
 Int64s = npt.NDArray[np.int64]
 Int32s = npt.NDArray[np.int32]
+Int8s = npt.NDArray[np.int8]
 Bools = npt.NDArray[np.bool_]
+
+inner = njit(cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # type: ignore[call-overload]
+"""Compiles a function that only kernels call: without wrappers for Python and C that takes half as long."""
 
 UNLIMITED = 1 << 60
 """Stands for an unset borrowingLimit; larger than any sum of amounts."""

@@ -6,10 +6,12 @@ Nothing is shared with them: names instead of positions, recursion instead of ar
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from solver.preemption import Preemption
 from solver.quota import UNLIMITED, QuotaTree
 
 INFINITE = float("inf")
@@ -24,21 +26,27 @@ class Quota:
     borrowing: int | None = None
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Node:
     """A Cohort, or a ClusterQueue with its resource groups: ``[(resources, flavors in order)]``."""
 
     name: str
     parent: Node | None = None
     quotas: dict[tuple[str, str], Quota] = field(default_factory=dict)
-    children: list[Node] = field(default_factory=list, repr=False)
+    children: list[Node] = field(default_factory=list)
     groups: list[tuple[list[str], list[str]]] | None = None
     try_next: bool = False
+    policy: Preemption = field(default_factory=Preemption)
     used: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def __post_init__(self):
         if self.parent is not None:
             self.parent.children.append(self)
+
+    def __repr__(self):
+        rules = f", groups={self.groups}, try_next={self.try_next}, policy={self.policy}" if self.groups else ""
+        quotas = {cell: q for cell, q in self.quotas.items() if q != Quota()}
+        return f"Node({self.name!r}, under {self.parent and self.parent.name!r}, {quotas}{rules}, used={self.used})"
 
     def quota(self, cell):
         return self.quotas.get(cell, Quota())
@@ -112,30 +120,57 @@ class Answer:
     counts: list[int] = field(default_factory=list)
     total: dict[tuple[str, str], int] = field(default_factory=dict)
     further: dict[tuple[int, int], int] = field(default_factory=dict)
+    short: set[tuple[str, str]] = field(default_factory=set)
+    victims: list[str] = field(default_factory=list)
+
+    @property
+    def good(self):
+        return self.mode in ("fits", "preempts")
 
 
-def choose(queue: Node, pod_sets: list[PodSet], start: dict[tuple[int, int], int] | None = None) -> Answer:
+Evict = Callable[[set[tuple[str, str]], dict[tuple[str, str], int]], list]
+"""Who would be evicted from the cells that are short, for a request."""
+
+FITS = ["no", "waits", "evicts own", "evicts others", "fits"]
+"""How a flavor fits, the worst first."""
+
+
+def nobody(short, request):
+    """No one is evicted."""
+    return []
+
+
+def choose(
+    queue: Node, pod_sets: list[PodSet], start: dict[tuple[int, int], int] | None = None, evict: Evict = nobody
+) -> Answer:
     """Kueue's attempt: all pods, else as many as fit."""
     start = start or {}
-    full = assign(queue, pod_sets, [p.count for p in pod_sets], start)
+
+    def assign(counts):
+        answer = assign_flavors(queue, pod_sets, counts, start, evict)
+        if answer.mode == "waits" and (gone := evict(answer.short, answer.total)):
+            answer.mode, answer.victims = "preempts", sorted(h.uid for h in gone)
+        return answer
+
+    full = assign([p.count for p in pod_sets])
     steps = sum(p.count - (p.count if p.minimum is None else p.minimum) for p in pod_sets)
-    if full.mode == "fits" or not steps:
+    if full.good or not steps:
         return full
 
     def reduced(step):
         return [p.count - (0 if p.minimum is None else p.count - p.minimum) * step // steps for p in pod_sets]
 
-    best = bisect_left(
-        range(steps + 1), True, key=lambda step: assign(queue, pod_sets, reduced(step), start).mode == "fits"
-    )
+    best = bisect_left(range(steps + 1), True, key=lambda step: assign(reduced(step)).good)
     if best > steps:
         return full
-    partial = assign(queue, pod_sets, reduced(best), start)
+    partial = assign(reduced(best))
     partial.further = full.further
     return partial
 
 
-def assign(queue: Node, pod_sets: list[PodSet], counts: list[int], start: dict[tuple[int, int], int]) -> Answer:
+def assign_flavors(
+    queue: Node, pod_sets: list[PodSet], counts: list[int], start: dict[tuple[int, int], int], evict: Evict
+) -> Answer:
     """Flavors for so many pods of each pod set, pod sets in their order."""
     answer = Answer("fits", counts=counts)
     for i, (pod_set, count) in enumerate(zip(pod_sets, counts, strict=True)):
@@ -156,43 +191,63 @@ def assign(queue: Node, pod_sets: list[PodSet], counts: list[int], start: dict[t
                 if flavor in pod_set.excluded:
                     continue
                 judged = [
-                    judge(queue, (flavor, r), answer.total.get((flavor, r), 0) + amount) for r, amount in wanted.items()
+                    judge(queue, (flavor, r), answer.total.get((flavor, r), 0) + amount, evict)
+                    for r, amount in wanted.items()
                 ]
-                mode = min((m for m, _ in judged), key=["no", "waits", "fits"].index)
+                mode, level = max(judged, key=lambda j: dislike(queue, *j))
                 if mode == "no":
                     continue
-                level = max(far for m, far in judged if m == mode)
                 found.append((mode, level, flavor))
-                if mode == "fits" and (level == 0 or not queue.try_next):
+                enough = mode == "fits" or (mode.startswith("evicts") and queue.policy.stop_search)
+                if enough and (level == 0 or not queue.try_next):
                     found = [found[-1]]
                     break
             if not found:
                 return Answer("no", answer.level, answer.flavors, counts, answer.total, answer.further)
-            mode, level, flavor = min(found, key=lambda f: (f[0] != "fits", f[1]))
+            mode, level, flavor = min(found, key=lambda f: dislike(queue, *f[:2]))
             flavors |= dict.fromkeys(wanted, flavor)
             further[i, g] = (position + 1) % len(offered)
             modes.append(mode)
             answer.level = max(answer.level, level)
         if request:  # a resource that no group covers
             return Answer("no", answer.level, answer.flavors, counts, answer.total, answer.further)
-        answer.mode = min([answer.mode, *modes], key=["no", "waits", "fits"].index)
+        if any(mode != "fits" for mode in modes):
+            answer.mode = "waits"
         answer.flavors.append(flavors)
         answer.further |= further
         amounts = {r: a * count for r, a in pod_set.requests.items()} | {"pods": count}
         for resource, flavor in flavors.items():
             cell = flavor, resource
             answer.total[cell] = answer.total.get(cell, 0) + amounts[resource]
+            if answer.total[cell] > max(0, queue.available(cell)):
+                answer.short.add(cell)
     return answer
 
 
-def judge(queue: Node, cell: tuple[str, str], amount: int) -> tuple[str, int]:
-    """Whether so much fits in one (flavor, resource), and how far it is borrowed."""
+def dislike(queue: Node, mode: str, level: int):
+    """Larger for what Kueue likes less."""
+    worse = -FITS.index(mode)
+    return (mode == "no", level, worse) if queue.policy.rather_preempt else (mode == "no", worse, level)
+
+
+def judge(queue: Node, cell: tuple[str, str], amount: int, evict: Evict) -> tuple[str, int]:
+    """How so much fits in one (flavor, resource), and how far it is borrowed."""
     if amount > queue.potential(cell):
         return "no", 0
     level, below_root = queue.borrows(cell, amount)
     if amount <= max(0, queue.available(cell)):
         return "fits", level
-    return "waits" if amount <= queue.quota(cell).nominal or below_root else "no", level
+    if not (amount <= queue.quota(cell).nominal or below_root or queue.policy.borrowing):
+        return "no", level
+    gone = evict({cell}, {cell: amount})
+    if not gone:
+        return "waits", level
+    for holder in gone:
+        holder.leave()
+    level, _ = queue.borrows(cell, amount)
+    for holder in gone:
+        holder.come_back()
+    return "evicts own" if any(h.queue is queue for h in gone) else "evicts others", level
 
 
 def retry(queue: Node, pod_sets: list[PodSet], attempts: int) -> tuple[Answer, int]:

@@ -18,7 +18,7 @@ from solver.quota import available, fits, take
 
 RESOURCES = ["cpu", "gpu", "pods"]
 FLAVORS = ["a", "b", "c"]
-MODES = {"no": Mode.NO_FIT, "waits": Mode.WAITS, "fits": Mode.FITS}
+MODES = {"no": Mode.NO_FIT, "waits": Mode.WAITS, "preempts": Mode.PREEMPTS, "fits": Mode.FITS}
 
 rule = partial(settings, deadline=None)  # the first call compiles
 
