@@ -7,14 +7,14 @@ takes (for more than one pair almost: Kueue never goes back on an earlier pair's
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice, product
 
 import numpy as np
 
 from solver.api import planner_pb2 as pb
 from solver.problem import Options
-from solver.quota import MAX_AMOUNT, Int32s, QuotaTree
+from solver.quota import MAX_AMOUNT, QuotaTree
 
 MAX_COMBINATIONS = 4096
 """Combinations of flavors that are looked at for one workload, in Kueue's order; further ones are not planned with."""
@@ -24,6 +24,13 @@ MAX_OPTIONS = 64
 
 Request = list[tuple[dict[int, int], frozenset[int]]]
 """A shape: for each pod set the total of each resource that it asks for, and the flavors it cannot use."""
+
+
+Groups = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
+"""Resource groups of a queue: resources, and flavors in Kueue's order."""
+
+Option = dict[int, int]
+"""Amount of each cell."""
 
 
 class Shapes:
@@ -84,83 +91,85 @@ def build_options(
     queues, requests
         The pairs: position of the ClusterQueue (not a frozen one) and what is asked of it.
     """
-    node: list[int] = []
-    first = [0]
-    need = [0]
+    first, need = [0], [0]
     cells: list[int] = []
     amounts: list[int] = []
     never: dict[int, str] = {}
-    potential: dict[int, list[int]] = {}
-    for pair, (queue, request) in enumerate(zip(queues, requests, strict=True)):
-        at = int(tree.queue_node[queue])
-        node.append(at)
-        if at not in potential:
-            potential[at] = tree.potential[at].tolist()
-        options, why = _options(tree, queue, request, potential[at])
-        for option in options:
+    nodes = tree.queue_node[list(queues)]
+    potential = {int(node): tree.potential[node].tolist() for node in np.unique(nodes)}
+    # Queues that offer the same have the same combinations for the same request; only how much fits differs.
+    combined: dict[tuple[Groups, int], list[Option]] = {}
+    for pair, (queue, node, request) in enumerate(zip(queues, nodes.tolist(), requests, strict=True)):
+        most = potential[node]
+        key = tree.groups[queue], id(request)
+        if key not in combined:
+            combined[key] = _combinations(tree, key[0], request)
+        fitting = (option for option in combined[key] if all(total <= most[cell] for cell, total in option.items()))
+        for option in islice(fitting, MAX_OPTIONS):
             cells += option
             amounts += option.values()
             need.append(len(cells))
+        if len(need) - 1 == first[-1]:
+            never[pair] = _why_never(tree, key[0], request, most)
         first.append(len(need) - 1)
-        if not options:
-            never[pair] = why
     return Options(
-        node=np.array(node, dtype=np.int32),
-        first=_int32(first),
-        need=_int32(need),
-        cell=_int32(cells),
+        node=nodes,
+        first=np.array(first, dtype=np.int32),
+        need=np.array(need, dtype=np.int32),
+        cell=np.array(cells, dtype=np.int32),
         amount=np.array(amounts, dtype=np.int64),
     ), never
 
 
-def _options(tree: QuotaTree, queue: int, request: Request, potential: list[int]) -> tuple[list[dict[int, int]], str]:
-    """Distinct options of one pair, or none and why not."""
-    parts: list[list[dict[int, int]]] = []
-    groups = tree.groups[queue]
-    group_of = {resource: g for g, (covered, _) in enumerate(groups) for resource in covered}
+def _parts(tree: QuotaTree, groups: Groups, request: Request) -> Iterator[tuple[dict[int, int], list[int], list[int]]]:
+    """For each pod set and resource group: what is asked, the flavors that it may be in, and those ruled out."""
+    group_of = {resource: group for group, (covered, _) in enumerate(groups) for resource in covered}
     for totals, excluded in request:
-        if uncovered := [resource for resource in totals if resource not in group_of]:
-            return [], f"resource {tree.resources[uncovered[0]]} unavailable in ClusterQueue"
         for group in dict.fromkeys(group_of[resource] for resource in totals):
             asked = {resource: total for resource, total in totals.items() if group_of[resource] == group}
-            choices, refused = [], []
-            for flavor in groups[group][1]:
-                if flavor in excluded:
-                    refused.append(f"flavor {tree.flavors[flavor]} is ruled out by its node selector or tolerations")
-                    continue
-                choice = {tree.cell(flavor, resource): total for resource, total in asked.items()}
-                if lacking := _lacking(tree, choice, potential):
-                    refused.append(lacking)
-                else:
-                    choices.append(choice)
-            if not choices:
-                return [], ", ".join(refused) or "its resource group has no flavors"
-            parts.append(choices)
-    options: dict[tuple[tuple[int, int], ...], dict[int, int]] = {}
-    why = ""
-    for combination in islice(product(*parts), MAX_COMBINATIONS):
-        option: dict[int, int] = {}
+            flavors = groups[group][1]
+            yield asked, [f for f in flavors if f not in excluded], [f for f in flavors if f in excluded]
+
+
+def _combinations(tree: QuotaTree, groups: Groups, request: Request) -> list[Option]:
+    """All ways to hold a request, each once, in Kueue's order; none when it asks for what the queue does not cover."""
+    covered = {resource for resources, _ in groups for resource in resources}
+    if any(resource not in covered for totals, _ in request for resource in totals):
+        return []
+    choices = [
+        [{tree.cell(flavor, resource): total for resource, total in asked.items()} for flavor in flavors]
+        for asked, flavors, _ in _parts(tree, groups, request)
+    ]
+    options: dict[tuple[tuple[int, int], ...], Option] = {}
+    for combination in islice(product(*choices), MAX_COMBINATIONS):
+        option: Option = {}
         for choice in combination:
             for cell, total in choice.items():
                 option[cell] = option.get(cell, 0) + total
-        if lacking := _lacking(tree, option, potential):
-            why = why or lacking
-            continue
         options.setdefault(tuple(sorted(option.items())), option)
-        if len(options) == MAX_OPTIONS:
-            break
-    return list(options.values()), why
+    return list(options.values())
 
 
-def _lacking(tree: QuotaTree, option: dict[int, int], potential: list[int]) -> str:
-    """Of what an option asks for more than there could ever be; empty when it could fit."""
-    for cell, total in option.items():
-        if total > potential[cell]:
-            return (
+def _why_never(tree: QuotaTree, groups: Groups, request: Request, potential: list[int]) -> str:
+    """Why none of a pair's options could ever fit: the first thing that Kueue would stumble over."""
+    covered = {resource for resources, _ in groups for resource in resources}
+    for totals, _ in request:
+        if uncovered := [resource for resource in totals if resource not in covered]:
+            return f"resource {tree.resources[uncovered[0]]} unavailable in ClusterQueue"
+    before: Option = {}
+    for asked, flavors, excluded in _parts(tree, groups, request):
+        refused = [f"flavor {tree.flavors[f]} is ruled out by its node selector or tolerations" for f in excluded]
+        for flavor in flavors:
+            sums = {(cell := tree.cell(flavor, r)): total + before.get(cell, 0) for r, total in asked.items()}
+            lacking = [
                 f"insufficient quota for {tree.cell_name(cell)}: request {total} > maximum capacity {potential[cell]}"
-            )
-    return ""
-
-
-def _int32(values: list[int]) -> Int32s:
-    return np.array(values, dtype=np.int32)
+                for cell, total in sums.items()
+                if total > potential[cell]
+            ]
+            if not lacking:
+                before.update(sums)
+                break
+            refused.append(lacking[0])
+        else:
+            return ", ".join(refused) or "its resource group has no flavors"
+    return f"none of the first {MAX_COMBINATIONS} combinations of flavors could ever hold all pod sets"

@@ -25,6 +25,10 @@ NEAR = 3 / 4
 """Part of the buckets that is spent, evenly, on the time that all work should take; the rest reaches to the horizon."""
 
 
+MOST_ENTRIES = 1 << 24
+"""Most entries of the table of use by slot and bucket: 128 MB."""
+
+
 class Starts(NamedTuple):
     """When each row of a problem starts and with which option; ``int64 [n]``, ``int32 [n]``."""
 
@@ -232,6 +236,7 @@ def _strict_queues(problem: Problem) -> Int32s:
 def _edges(problem: Problem, compact: Compact) -> Int64s:
     """Bucket borders: even over the time that all work should take, then ever longer up to the horizon."""
     buckets = int(np.clip((1 << 22) // max(1, len(problem)), 2048, 16384))
+    buckets = min(buckets, max(256, MOST_ENTRIES // max(1, len(compact.slots.up))))
     near = int(buckets * NEAR)
     span = max(float(near), min(float(problem.horizon), _span(problem, compact)))
     even = np.arange(near + 1, dtype=np.float64) * (span / near)
