@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from scheduler.kinds import ROOT_KINDS
+
 if TYPE_CHECKING:
     from scheduler.apiserver import ApiServer
     from scheduler.cluster import Reference, ReleaseResult
@@ -25,13 +27,6 @@ ATTEMPTS = 5
 """How often each is tried while the cluster is busy."""
 
 
-class Kind(StrEnum):
-    """Kinds of root objects."""
-
-    JOB = "job"
-    WORKLOAD = "workload"
-
-
 class Output(StrEnum):
     """Ways to print what was done."""
 
@@ -39,8 +34,16 @@ class Output(StrEnum):
     JSON = "json"
 
 
+def _kind(text: str) -> str:
+    """A kind of root object, written in whatever case."""
+    kinds = {kind.lower(): kind for kind in (*ROOT_KINDS, "Workload")}
+    if text.lower() not in kinds:
+        raise typer.BadParameter(f"{text} is not gated: there are {', '.join(kinds.values())}")
+    return kinds[text.lower()]
+
+
 def release(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Jobs to release.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="What to release.")] = None,
     namespace: Annotated[
         str | None,
         typer.Option(
@@ -48,8 +51,13 @@ def release(
         ),
     ] = None,
     kind: Annotated[
-        Kind, typer.Option(help="What NAME is: a Job, or a Workload that belongs to nothing else.")
-    ] = Kind.JOB,
+        str,
+        typer.Option(
+            help=f"What NAME is: {', '.join(ROOT_KINDS)}, or a Workload that belongs to nothing else.",
+            parser=_kind,
+            metavar="KIND",
+        ),
+    ] = "Job",
     everything: Annotated[
         bool, typer.Option("--all", help="Release all that waits behind our gate, what is due first first.")
     ] = False,
@@ -73,6 +81,7 @@ def release(
 
     \b
     punctual release nightly-eval -n team-a
+    punctual release pretrain --kind JobSet
     punctual release --all --dry-run
     punctual release --all
 
@@ -122,11 +131,11 @@ def _all(api: ApiServer, namespace: str) -> list[Gated]:
     return find_gated(api, namespace)
 
 
-def _named(api: ApiServer, kind: Kind, names: Sequence[str], namespace: str | None) -> list[Gated]:
+def _named(api: ApiServer, kind: str, names: Sequence[str], namespace: str | None) -> list[Gated]:
     from scheduler.apiserver import NOT_FOUND, RESOURCES, ApiError
     from scheduler.gated import gated
 
-    resource = RESOURCES[kind.capitalize()]
+    resource = RESOURCES[kind]
     found = []
     for name in names:
         try:

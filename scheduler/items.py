@@ -27,7 +27,7 @@ class Item:
     workload: Reference
     """The Workload; its uid is the row's id in the request."""
     root: Reference
-    """The object on which the gate sits and whose owner is told things: the Job (JobSet …), or the ownerless Workload."""
+    """The object on which the gate sits and whose owner is told things: Job, JobSet …, or the ownerless Workload."""
     queue: str
     """Name of the LocalQueue."""
     cluster_queue: str

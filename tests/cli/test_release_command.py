@@ -101,6 +101,17 @@ def test_releases_all_in_order(fake: FakeApiServer, punctual: Callable[..., Resu
     assert (again.exit_code, again.output) == (0, "nothing waits behind our gate\n")
 
 
+def test_releases_another_kind(fake: FakeApiServer, punctual: Callable[..., Result]) -> None:
+    """--kind names what the names are, in whatever case; another object of that name is left alone."""
+    path = "/apis/jobset.x-k8s.io/v1alpha2/jobsets"
+    fake.kinds.add(path)
+    put(fake, "this")
+    fake.put(path, {**a_job("this", gates=GATE, creationTimestamp=CREATED), "kind": "JobSet"})
+    result = punctual("release", "this", "--kind", "jobset")
+    assert (result.exit_code, result.output) == (0, "released: JobSet team-a/this\n")
+    assert gates(fake, "this") == GATE
+
+
 def test_releases_all_of_one_namespace(fake: FakeApiServer, punctual: Callable[..., Result]) -> None:
     """--all with -n stays in that namespace."""
     put(fake, "here")
@@ -158,7 +169,14 @@ def test_a_name_that_is_not_there(fake: FakeApiServer, punctual: Callable[..., R
 
 
 @pytest.mark.parametrize(
-    "words", [("release",), ("release", "x", "--all"), ("release", "x", "-A"), ("release", "--all", "-A", "-n", "y")]
+    "words",
+    [
+        ("release",),
+        ("release", "x", "--all"),
+        ("release", "x", "-A"),
+        ("release", "--all", "-A", "-n", "y"),
+        ("release", "x", "--kind", "Deployment"),
+    ],
 )
 def test_wrong_usage(punctual: Callable[..., Result], words: tuple[str, ...]) -> None:
     """Contradictory options are refused before the cluster is asked anything."""

@@ -11,6 +11,7 @@ import pytest
 
 from scheduler.cluster import GATE, GATES_ANNOTATION, KINDS, Reference, Release
 from scheduler.gated import find_gated
+from scheduler.kinds import ROOTS
 from scheduler.kubernetes import KubernetesCluster
 from scheduler.loop import ReleasesTogether
 from scheduler.metrics import Metrics
@@ -241,6 +242,16 @@ def test_finds_all_that_is_gated(fake: FakeApiServer) -> None:
     names = [gated.target.name for gated in find_gated(fake.api())]
     assert names == ["soon", "ownerless", "later", "unlabelled", "whenever"]
     assert find_gated(fake.api(), "team-b") == []
+
+
+def test_gated_work_of_every_kind_is_found(fake: FakeApiServer) -> None:
+    """What an uninstall has to let go: root objects of all kinds that the cluster has."""
+    found = ROOTS[::2]  # of the others there are no CRDs
+    for root in found:
+        path = f"/apis/{root.version}/{root.plural}"
+        fake.kinds.add(path)
+        fake.put(path, {**a_job(root.kind.lower(), gates=GATE, creationTimestamp=CREATED), "kind": root.kind})
+    assert {gated.target.kind for gated in find_gated(fake.api())} == {root.kind for root in found}
 
 
 def test_nothing_is_gated_without_kueue(fake: FakeApiServer) -> None:

@@ -17,6 +17,7 @@ from tests.scheduler.fake_apiserver import FakeApiServer, Refusal, a_job
 
 JOBS = "/apis/batch/v1/jobs"
 COHORTS = "/apis/kueue.x-k8s.io/v1beta2/cohorts"
+JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/jobsets"
 
 
 @pytest.fixture
@@ -199,6 +200,19 @@ def test_says_when_a_kind_is_unknown(fake: FakeApiServer, follow: Callable[..., 
     fake.kinds.add(COHORTS)
     fake.put(COHORTS, {"metadata": {"name": "all"}})
     eventually(lambda: set(reflector.store.snapshot()) == {"all"} and not reflector.problem)
+
+
+def test_a_crd_that_may_be_missing_is_no_problem(
+    fake: FakeApiServer, follow: Callable[..., Reflector], caplog: pytest.LogCaptureFixture
+) -> None:
+    """A job kind whose CRD is not installed counts as empty, without a word, and is found when it appears later."""
+    reflector = follow("JobSet")
+    assert reflector.wait_synced(10)
+    eventually(lambda: fake.count("GET", JOBSETS) > 3)
+    assert (reflector.store.snapshot(), reflector.problem, caplog.messages) == ({}, "", [])
+    fake.kinds.add(JOBSETS)
+    fake.put(JOBSETS, {**a_job("train"), "kind": "JobSet"})
+    eventually(lambda: names(reflector) == {"train"} and not reflector.missing)
 
 
 def test_a_starting_apiserver_empties_nothing(fake: FakeApiServer, follow: Callable[..., Reflector]) -> None:

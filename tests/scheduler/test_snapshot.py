@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from memory_cluster import START, MemoryCluster
 
 from scheduler import facts
-from scheduler.cluster import GATE
+from scheduler.cluster import GATE, GATES_ANNOTATION
+from scheduler.kinds import ROOTS, RootKind
 from scheduler.plans import Placement, PlanInForce
 from scheduler.settings import HOUR, MINUTE, SECOND, Settings
 from scheduler.snapshot import Item, Snapshot, Snapshotter, snapshot
@@ -207,6 +208,35 @@ def test_earliest_start(cluster: MemoryCluster) -> None:
     snap = snapshot(cluster)
     dates = dict(zip((i.root.name for i in snap.items), snap.request.workloads.release_ms, strict=True))
     assert dates == {"soon": START + HOUR, "past": 0}
+
+
+@pytest.mark.parametrize("root", ROOTS, ids=lambda root: root.kind)
+def test_every_root_kind(cluster: MemoryCluster, root: RootKind) -> None:
+    """Of whatever kind the root is: its wishes and its limit count, and it is what is released; ungated it is ours."""
+    policy: dict[str, Any] = {"suspend": True, "activeDeadlineSeconds": 90}
+    for part in reversed(root.policy):
+        policy = {part: policy}
+    cluster.job("train")
+    owner = {"kind": root.kind, "apiVersion": root.version, "name": "train", "uid": "root", "controller": True}
+    cluster.edit("Workload", cluster.key_of("train"), lambda w: w["metadata"].update(ownerReferences=[owner]))
+    cluster.drop("Job", "team/train")
+    annotations = {GATES_ANNOTATION: GATE, "punctual.kueue/deadline": "8h"}
+    metadata = {"name": "train", "namespace": "team", "uid": "root", "annotations": annotations}
+    cluster.put({"kind": root.kind, "metadata": metadata, **policy})
+    planned = only(snapshot(cluster))
+    assert (planned.root.kind, planned.root.uid, planned.state) == (root.kind, "root", State.PENDING)
+    assert (planned.deadline, planned.estimate) == (START + 8 * HOUR, 90 * SECOND)
+    assert planned.releasable
+    cluster.edit(root.kind, "team/train", lambda o: o["metadata"]["annotations"].pop(GATES_ANNOTATION))
+    assert only(snapshot(cluster)).state == State.IN_FLIGHT
+
+
+def test_services_are_foreign(cluster: MemoryCluster) -> None:
+    """Ungated work of a kind that never gets our gate keeps its turn, also in a managed namespace."""
+    cluster.job("serve", gates="")
+    owner = {"kind": "RayCluster", "apiVersion": "ray.io/v1", "name": "serve", "uid": "x", "controller": True}
+    cluster.edit("Workload", cluster.key_of("serve"), lambda w: w["metadata"].update(ownerReferences=[owner]))
+    assert only(snapshot(cluster)).state == State.FOREIGN
 
 
 def test_owner_gone(cluster: MemoryCluster) -> None:

@@ -190,6 +190,6 @@ def test_a_job_of_a_cronjob_is_a_root(fake: FakeApiServer) -> None:
 
 def test_an_unknown_kind_is_refused(fake: FakeApiServer) -> None:
     """A kind that nobody taught us is refused in words, not with a traceback."""
-    result = ungate(fake.api(), Reference("RayJob", "team-a", "x", "1"))
+    result = ungate(fake.api(), Reference("Deployment", "team-a", "x", "1"))
     assert result.release == Release.REFUSED
-    assert "RayJob" in result.message
+    assert "Deployment" in result.message
