@@ -239,7 +239,7 @@ def choose(
     """
     _begin(choice)
     mode, level = _attempt(tree, queues, shapes, usage, _Asker(queue, shape, priority, created), choice)
-    return mode, level
+    return NO_FIT if _refused(choice, mode) else mode, level
 
 
 @njit(cache=True, nogil=True)
@@ -267,6 +267,8 @@ def retry(
     while attempt < attempts:
         attempt += 1
         mode, level = _attempt(tree, queues, shapes, usage, asker, choice)
+        if _refused(choice, mode):
+            return NO_FIT, level, attempts + 1
         if mode >= PREEMPTS or not _go_on(choice):
             return mode, level, attempt
     return mode, level, attempts + 1
@@ -404,6 +406,19 @@ def _assign(
                 if choice.total[cell] > max(0, available(tree, usage, node, cell)):
                     choice.short[cell] = True
     return mode, level
+
+
+@inner
+def _refused(choice: Choice, mode: int) -> bool:
+    """Whether Kueue's last check before it admits fails: then it tries again at once, and for ever.
+
+    With ``preference: PreemptionOverBorrowing`` it takes a flavor as fitting of which one resource must be borrowed and
+    another is short.
+    """
+    short = False
+    for cell in range(len(choice.short)):
+        short = short or choice.short[cell]
+    return short and mode == FITS
 
 
 @inner

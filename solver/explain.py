@@ -34,11 +34,11 @@ def explain(
                 asked.setdefault(group, {})[resource] = amount
         reasons: list[str] = []
         for group, request in asked.items():
-            against, fits = _against(tree, queues, shapes, usage, queue, group, pod_set, request, assumed)
+            against = _against(tree, queues, shapes, usage, queue, group, pod_set, request, assumed)
             chosen = int(choice.flavor[row, group - queues.first[queue]])
             if chosen < 0:
-                return [*told, sorted(against)]
-            reasons += [] if fits else against
+                return [*told, sorted(reason for reasons in against.values() for reason in reasons)]
+            reasons += [reason for reasons in against.values() for reason in reasons] if against[chosen] else []
         for group, request in asked.items():
             for resource, amount in request.items():
                 cell = tree.cell(int(choice.flavor[row, group - queues.first[queue]]), resource)
@@ -71,29 +71,26 @@ def _against(
     pod_set: int,
     request: dict[int, int],
     assumed: dict[int, int],
-) -> tuple[list[str], bool]:
-    """What stands against each flavor of a group, and whether nothing stands against one of them."""
+) -> dict[int, list[str]]:
+    """What stands against each flavor of a group."""
     node = int(queues.node[queue])
-    found: list[str] = []
-    fits = False
+    found: dict[int, list[str]] = {}
     for flavor in queues.flavor[queues.flavor_first[group] : queues.flavor_first[group + 1]].tolist():
         if shapes.excluded[pod_set, flavor]:
-            found.append(f"flavor {tree.flavors[flavor]} is ruled out by node affinity or an untolerated taint")
+            found[flavor] = [f"flavor {tree.flavors[flavor]} is ruled out by node affinity or an untolerated taint"]
             continue
-        lacking = []
+        found[flavor] = []
         for resource, amount in request.items():
             cell, name = tree.cell(flavor, resource), tree.resources[resource]
             taken, most = assumed.get(cell, 0), int(queues.potential[node, cell])
             free = max(0, available(tree.arrays, usage, node, cell))
             if taken + amount > most:
-                lacking.append(
+                found[flavor].append(
                     f"insufficient quota for {tree.cell_name(cell)}, previously considered podsets requests "
                     f"({quantity(name, taken)}) + current podset request ({quantity(name, amount)}) > "
                     f"maximum capacity ({quantity(name, most)})"
                 )
             elif taken + amount > free:
                 more = quantity(name, taken + amount - free)
-                lacking.append(f"insufficient unused quota for {tree.cell_name(cell)}, {more} more needed")
-        found += lacking
-        fits = fits or not lacking
-    return found, fits
+                found[flavor].append(f"insufficient unused quota for {tree.cell_name(cell)}, {more} more needed")
+    return found

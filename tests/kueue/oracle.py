@@ -23,12 +23,14 @@ from oracle_cases import UNIT, Case, Cohort, Edit, End, Flavor, Group, PodSet, Q
 
 import solver.choose as kernel
 from localcluster.rest import ApiError
+from scheduler.facts import instant
 from scheduler.snapshot import snapshot
 from solver.api import planner_pb2 as pb
 from solver.choose import Mode
 from solver.decode import decode
 from solver.explain import explain
-from solver.quota import take
+from solver.preemption import Holders, Preemption, Whom, going_order
+from solver.quota import QuotaTree, take
 
 API = "kueue.x-k8s.io/v1beta2"
 KUEUE = f"/apis/{API}"
@@ -40,6 +42,14 @@ QUIET, LONG_QUIET = 0.25, 1.6
 
 RESTLESS = 10.0
 """Seconds after which no change of mind is awaited any more: Kueue goes on for ever, with other words each time."""
+
+WHOM = {
+    "Never": Whom.NEVER,
+    "LowerPriority": Whom.LOWER_PRIORITY,
+    "LowerOrNewerEqualPriority": Whom.LOWER_OR_NEWER_EQUAL_PRIORITY,
+    "Any": Whom.ANY,
+}
+NAMES = {whom: name for name, whom in WHOM.items()}
 
 Answer = tuple[tuple[int, tuple[tuple[str, str], ...]], ...] | None
 """For each pod set its pods and its flavors by resource; None: not admitted."""
@@ -54,6 +64,8 @@ class Expectation:
     """How often Kueue tries before it is done with it; 1 unless it goes on from the next flavor."""
     level: int
     partial: bool
+    victims: tuple[str, ...] = ()
+    """Names of the Workloads that are evicted for it first."""
     wrong: str = ""
     """Something that production code contradicts itself about."""
     reasons: tuple[tuple[str, ...], ...] = ()
@@ -68,6 +80,7 @@ class Disagreement:
     step: int
     expected: Expectation
     answer: Answer
+    victims: tuple[str, ...]
     message: str
 
     def __str__(self) -> str:
@@ -99,15 +112,19 @@ def expect(objects: Mapping[str, Mapping[str, Any]], uid: str) -> Expectation:
         take(tree.arrays, usage, problem.busy.node[k], problem.busy.cell[k], problem.busy.amount[k])
     row = list(request.workloads.id).index(uid)
     queue, shape = request.workloads.cluster_queue[row], request.workloads.shape[row]
-    queues = kernel.pack_queues(tree)
+    queues = kernel.pack_queues(tree, [_preemption(objects["ClusterQueue"][name]) for name in tree.queue_names])
     shapes = kernel.pack_shapes(tree, [shape.pod_sets for shape in request.shapes])
-    choice = kernel.blank(queues, shapes)
-    mode, level, attempts = kernel.retry(tree.arrays, queues, shapes, usage, queue, shape, choice, ATTEMPTS)
+    holders, names = _holders(request, problem.tree, objects["Workload"])
+    choice = kernel.blank(queues, shapes, holders)
+    asker = request.workloads.priority[row], request.workloads.created_ms[row]
+    mode, level, attempts = kernel.retry(tree.arrays, queues, shapes, usage, queue, shape, choice, ATTEMPTS, *asker)
     never = any(rejected.row == row and rejected.kind == pb.NEVER_FITS for rejected in problem.rejected)
-    if mode != Mode.FITS:
+    if mode < Mode.PREEMPTS:
         reasons: list[list[str]] = []
         if attempts == 1 and len(tree.groups[queue]) == 1:
             reasons = explain(tree, queues, shapes, usage, queue, shape, choice)
+        if any("unavailable" in reason for against in reasons for reason in against):
+            reasons = []  # Kueue may name another resource of the pod set instead
         return Expectation(None, attempts, level, False, reasons=tuple(map(tuple, reasons)))
     answer = []
     partial = False
@@ -117,7 +134,7 @@ def expect(objects: Mapping[str, Mapping[str, Any]], uid: str) -> Expectation:
             group = queues.group[queue, resource] - queues.first[queue]
             flavors[tree.resources[resource]] = tree.flavors[choice.flavor[k, group]]
         answer.append((int(choice.pods[k]), tuple(sorted(flavors.items()))))
-        partial |= choice.pods[k] != pod_set.count
+        partial |= bool(choice.pods[k] != pod_set.count)
     wrong = ""
     if never and not partial:
         wrong = "decode says that it never fits"
@@ -127,7 +144,51 @@ def expect(objects: Mapping[str, Mapping[str, Any]], uid: str) -> Expectation:
         columns = problem.options.need, problem.options.cell, problem.options.amount
         if kernel.option_of(choice.total, first, last, *columns) < 0:
             wrong = "no option is what was chosen"
-    return Expectation(tuple(answer), attempts, level, partial, wrong)
+    victims = tuple(sorted(names[w] for w in choice.victims if w >= 0))
+    return Expectation(tuple(answer), attempts, level, partial, victims, wrong)
+
+
+def _preemption(queue: Mapping[str, Any]) -> Preemption:
+    """What a ClusterQueue may do to others. (The contract does not tell yet.)"""
+    policy, fungibility = queue["spec"].get("preemption") or {}, queue["spec"].get("flavorFungibility") or {}
+    borrowing = policy.get("borrowWithinCohort") or {}
+    return Preemption(
+        within_queue=WHOM[policy.get("withinClusterQueue", "Never")],
+        reclaim=WHOM[policy.get("reclaimWithinCohort", "Never")],
+        borrowing=borrowing.get("policy", "Never") != "Never",
+        threshold=borrowing.get("maxPriorityThreshold"),
+        stop_search=fungibility.get("whenCanPreempt") == "MayStopSearch",
+        rather_preempt=fungibility.get("preference") == "PreemptionOverBorrowing",
+    )
+
+
+def _holders(
+    request: pb.PlanRequest, tree: QuotaTree, workloads: Mapping[str, Mapping[str, Any]]
+) -> tuple[Holders, list[str]]:
+    """Who holds quota, and their names. (Contract and problem do not tell all of it yet.)"""
+    by_uid = {item["metadata"]["uid"]: item for item in workloads.values()}
+    rows = request.workloads
+    running = [row for row in range(len(rows.id)) if rows.state[row] == pb.RUNNING]
+
+    def condition(row: int, kind: str) -> Mapping[str, Any]:
+        return next((c for c in by_uid[rows.id[row]]["status"]["conditions"] if c["type"] == kind), {})
+
+    priority = np.array([rows.priority[row] for row in running], dtype=np.int64)
+    reserved = [instant(condition(row, "QuotaReserved")["lastTransitionTime"]) for row in running]
+    order = going_order(priority, np.array(reserved, dtype=np.int64), [rows.id[row] for row in running])
+    running = [running[k] for k in order]
+    held = [request.assignments[rows.assignment[row]] for row in running]
+    cells = [tree.cell(f, r) for h in held for f, r in zip(h.flavors, h.resources, strict=True)]
+    holders = Holders(
+        node=np.array([tree.queue_node[rows.cluster_queue[row]] for row in running], dtype=np.int32),
+        priority=priority[order],
+        created=np.array([rows.created_ms[row] for row in running], dtype=np.int64),
+        evicted=np.array([condition(row, "Evicted").get("status") == "True" for row in running], dtype=np.bool_),
+        first=np.cumsum([0, *(len(h.amounts) for h in held)]).astype(np.int32),
+        cell=np.array(cells, dtype=np.int32),
+        amount=np.array([amount for h in held for amount in h.amounts], dtype=np.int64),
+    )
+    return holders, [by_uid[rows.id[row]]["metadata"]["name"] for row in running]
 
 
 def as_expected(message: str, reasons: tuple[tuple[str, ...], ...]) -> bool:
@@ -195,6 +256,7 @@ class _Tree:
         self.made: list[str] = []
         self.tally = Tally(Counter(trees=1))
         self.asked = 0
+        self.running: list[str] = []
 
     def create(self) -> None:
         self._post("Namespace", "/api/v1/namespaces", {"metadata": {"name": self.namespace}})
@@ -212,7 +274,7 @@ class _Tree:
             _until(lambda queue=queue: self._active(queue), f"{self.prefix}{queue.name} to be active")
 
     def play(self) -> Tally:
-        running: list[str] = []
+        running = self.running
         for k, step in enumerate(self.case.steps):
             if isinstance(step, Submit):
                 if name := self._submit(k, step):
@@ -244,12 +306,12 @@ class _Tree:
 
     def _submit(self, k: int, step: Submit) -> str | None:
         """Ask; the name of the Workload if it was admitted and stays."""
-        name, expected, answer, message = self._ask(step)
-        if answer != expected.answer:
+        name, expected, answer, victims, message = self._ask(step)
+        if (answer, victims) != (expected.answer, expected.victims):
             self.tally.counts["asked again"] += 1
             self._delete(name)
             time.sleep(LONG_QUIET)
-            name, expected, answer, message = self._ask(step, patient=True)
+            name, expected, answer, victims, message = self._ask(step, patient=True)
         counts = self.tally.counts
         counts["cases"] += 1
         counts["admitted" if answer else "not admitted"] += 1
@@ -259,15 +321,17 @@ class _Tree:
         counts["tried for ever"] += expected.attempts > ATTEMPTS
         words = not expected.reasons or as_expected(message, expected.reasons)
         counts["reasons compared"] += answer is None and bool(expected.reasons)
-        if answer != expected.answer or expected.wrong or not words:
+        counts["by eviction"] += bool(answer) and bool(victims)
+        counts["evicted"] += len(victims)
+        if (answer, victims) != (expected.answer, expected.victims) or expected.wrong or not words:
             counts["disagreements"] += 1
-            self.tally.disagreements.append(Disagreement(self.case, k, expected, answer, message))
+            self.tally.disagreements.append(Disagreement(self.case, k, expected, answer, victims, message))
         if answer is None:
             self._delete(name)
             return None
         return name
 
-    def _ask(self, step: Submit, patient: bool = False) -> tuple[str, Expectation, Answer, str]:
+    def _ask(self, step: Submit, patient: bool = False) -> tuple[str, Expectation, Answer, tuple[str, ...], str]:
         self.asked += 1
         name = f"w{self.asked}"
         listed = self.api("GET", self.workloads)["items"]
@@ -275,7 +339,23 @@ class _Tree:
         before = {f"{self.namespace}/{item['metadata']['name']}": item for item in [*listed, body]}
         expected = expect({**self.objects, "Workload": before}, body["metadata"]["uid"])
         answer, message = self._verdict(name, LONG_QUIET if patient or expected.attempts > 1 else QUIET)
-        return name, expected, answer, message
+        victims: tuple[str, ...] = ()
+        if answer is None and "Pending the preemption of" in message:
+            victims = self._evicted()
+            for victim in victims:  # nobody else would: they have no job whose pods have to end
+                self._delete(victim)
+                self.running.remove(victim)
+            answer, message = self._verdict(name, LONG_QUIET)
+        return name, expected, answer, victims, message
+
+    def _evicted(self) -> tuple[str, ...]:
+        """Names of Workloads that Kueue has evicted."""
+        listed = self.api("GET", self.workloads)["items"]
+        conditions = {i["metadata"]["name"]: i.get("status", {}).get("conditions", ()) for i in listed}
+        evicted = [
+            n for n, cs in conditions.items() if any((c["type"], c["status"]) == ("Evicted", "True") for c in cs)
+        ]
+        return tuple(sorted(evicted))
 
     def _verdict(self, name: str, quiet: float) -> tuple[Answer, str]:
         """Kueue's answer once it has stood for a while, or is for good."""
@@ -343,11 +423,22 @@ class _Tree:
         return {"metadata": {"name": self.prefix + cohort.name}, "spec": spec}
 
     def _queue(self, queue: Queue) -> dict[str, Any]:
+        policy = queue.preemption
+        borrowing = {"policy": "LowerPriority", "maxPriorityThreshold": policy.threshold}
         spec = {
             "namespaceSelector": {},
             "cohortName": self.prefix + queue.cohort if queue.cohort else None,
             "resourceGroups": self._groups(queue.groups),
-            "flavorFungibility": {"whenCanBorrow": "TryNextFlavor" if queue.try_next else "MayStopSearch"},
+            "flavorFungibility": {
+                "whenCanBorrow": "TryNextFlavor" if queue.try_next else "MayStopSearch",
+                "whenCanPreempt": "MayStopSearch" if policy.stop_search else "TryNextFlavor",
+                "preference": "PreemptionOverBorrowing" if policy.rather_preempt else None,
+            },
+            "preemption": {
+                "withinClusterQueue": NAMES[policy.within_queue],
+                "reclaimWithinCohort": NAMES[policy.reclaim],
+                "borrowWithinCohort": borrowing if policy.borrowing else {"policy": "Never"},
+            },
         }
         return {"metadata": {"name": self.prefix + queue.name}, "spec": spec}
 
@@ -373,7 +464,11 @@ class _Tree:
             "apiVersion": API,
             "kind": "Workload",
             "metadata": {"name": name, "namespace": self.namespace},
-            "spec": {"queueName": step.queue, "podSets": [_pod_set(k, p) for k, p in enumerate(step.pod_sets)]},
+            "spec": {
+                "queueName": step.queue,
+                "priority": step.priority,
+                "podSets": [_pod_set(k, p) for k, p in enumerate(step.pod_sets)],
+            },
         }
 
 

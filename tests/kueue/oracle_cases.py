@@ -9,9 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from random import Random
 
+from solver.preemption import Preemption, Whom
+
 GPU = "example.com/gpu"
 UNIT = {GPU: ("", 1), "cpu": ("m", 500), "memory": ("Mi", 256), "pods": ("", 1)}
 """Suffix and size of the unit in which amounts of a resource are drawn."""
+
+NEVER = Preemption()
 
 Limits = tuple[int, int | None, int | None]
 """nominalQuota, borrowingLimit, lendingLimit, in units of the resource."""
@@ -53,6 +57,7 @@ class Queue:
     cohort: str = ""
     groups: tuple[Group, ...] = ()
     try_next: bool = False
+    preemption: Preemption = NEVER
 
 
 @dataclass(frozen=True)
@@ -74,6 +79,7 @@ class Submit:
 
     queue: str
     pod_sets: tuple[PodSet, ...]
+    priority: int = 0
 
 
 @dataclass(frozen=True)
@@ -104,8 +110,13 @@ class Case:
 
 
 def draw_case(seed: str, steps: int = 14) -> Case:
-    """A random case; the same for the same seed."""
+    """A random case in which nobody preempts; the same for the same seed."""
     return _Draw(Random(seed)).case(steps)
+
+
+def draw_preemption(seed: str, steps: int = 18) -> Case:
+    """A random case in which queues may evict work of others or their own; the same for the same seed."""
+    return _DrawPreemption(Random(seed)).case(steps)
 
 
 def smaller(case: Case) -> list[Case]:
@@ -246,3 +257,72 @@ class _Draw:
             affinity = (("kind", random.choice(["In", "NotIn"]), (kind,)), ("elsewhere", "Exists", ()))
         tolerates = tuple(f.taint for f in self.flavors if f.taint and random.random() < 0.7)
         return PodSet(random.choice([1, 1, 2, 3]), requests, None, selector, affinity, tolerates)
+
+
+class _DrawPreemption(_Draw):
+    """Draws trees of one cohort with few limits, full of small work of different priorities."""
+
+    def case(self, steps: int) -> Case:
+        random = self.random
+        self.flavors = [Flavor(f"f{k}") for k in range(random.choice([1, 1, 2]))]
+        self.layout = [((GPU, *random.choice([(), (), ("cpu",)])), [flavor.name for flavor in self.flavors])]
+        self.cohorts = [Cohort("c0", "", self._groups("", queue=False))]
+        for k in range(1, random.randint(1, 4)):
+            parent = random.choice(self.cohorts).name
+            self.cohorts.append(Cohort(f"c{k}", parent, self._groups(parent, queue=False)))
+        self.parents = [cohort.name for cohort in self.cohorts]
+        self.queues = [self._queue(f"q{k}") for k in range(random.randint(2, 4))]
+        queues, cohorts = tuple(self.queues), tuple(self.cohorts)
+        return Case(tuple(self.flavors), cohorts, queues, tuple(self._steps(steps)))
+
+    def _queue(self, name: str) -> Queue:
+        cohort = self.random.choice(self.parents)
+        try_next = self.random.random() < 0.4
+        return Queue(name, cohort, self._groups(cohort), try_next, self._preemption(try_next))
+
+    def _steps(self, steps: int) -> list[Step]:
+        taken: list[Step] = []
+        for _ in range(steps):
+            chance = self.random.random()
+            if chance < 0.06:
+                taken.append(End(self.random.randrange(6)))
+            elif chance < 0.14:
+                k = self.random.randrange(len(self.queues))
+                self.queues[k] = self._queue(self.queues[k].name)
+                taken.append(Edit(self.queues[k]))
+            else:
+                taken.append(self._submit())
+        return taken
+
+    def _preemption(self, try_next: bool) -> Preemption:
+        random = self.random
+        reclaim = random.choice([Whom.NEVER, Whom.LOWER_PRIORITY, Whom.ANY, Whom.ANY])
+        stop_search = random.random() < 0.3
+        return Preemption(
+            within_queue=random.choice([Whom.NEVER, Whom.LOWER_PRIORITY, Whom.LOWER_OR_NEWER_EQUAL_PRIORITY]),
+            reclaim=reclaim,
+            borrowing=(borrowing := reclaim != Whom.NEVER and random.random() < 0.5),
+            threshold=random.randint(0, 3) if borrowing and random.random() < 0.5 else None,
+            stop_search=stop_search,
+            rather_preempt=try_next and not stop_search and random.random() < 0.5,
+        )
+
+    def _limits(self, resource: str, limited: bool, queue: bool) -> Limits:
+        random = self.random
+        nominal = random.choice([0, 1, 2, 3, 4, 6] if queue else [0, 0, 1, 2])
+        borrowing = random.randint(1, 4) if limited and random.random() < 0.15 else None
+        lending = random.randint(0, nominal) if limited and random.random() < 0.15 else None
+        return (nominal, borrowing, lending) if resource == GPU else (2 * nominal, borrowing, lending)
+
+    def _submit(self) -> Submit:
+        random = self.random
+        queue = random.choice(self.queues)
+        pod_sets = []
+        for _ in range(random.choice([1, 1, 1, 2])):
+            requests = {GPU: random.choice([1, 1, 2])}
+            if "cpu" in self.layout[0][0]:
+                requests["cpu"] = random.choice([1, 2])
+            pod_sets.append(PodSet(random.choice([1, 1, 2]), requests))
+        if random.random() < 0.1:
+            pod_sets[0] = replace(pod_sets[0], count=4, minimum=1)
+        return Submit(queue.name, tuple(pod_sets), random.randint(0, 3))

@@ -127,6 +127,11 @@ class Answer:
     def good(self):
         return self.mode in ("fits", "preempts")
 
+    @property
+    def refused(self):
+        """Kueue takes it as fitting, and its own last check says no."""
+        return self.mode == "fits" and bool(self.short)
+
 
 Evict = Callable[[set[tuple[str, str]], dict[tuple[str, str], int]], list]
 """Who would be evicted from the cells that are short, for a request."""
@@ -256,7 +261,9 @@ def retry(queue: Node, pod_sets: list[PodSet], attempts: int) -> tuple[Answer, i
     for attempt in range(1, attempts + 1):
         answer = choose(queue, pod_sets, start)
         start = answer.further
-        if answer.mode == "fits" or not any(start.values()):
+        if answer.refused:
+            return answer, attempts + 1
+        if answer.good or not any(start.values()):
             return answer, attempt
     return answer, attempts + 1
 

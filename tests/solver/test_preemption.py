@@ -130,6 +130,9 @@ def test_victims_are_those_of_the_rules(world, pod_sets):
     nodes, asker = world
     for queue in [n for n in nodes if n.groups is not None]:
         mode, level, gone, (kernels, choice, expected) = ask(nodes, asker, queue, pod_sets)
+        if expected.refused:
+            assert mode == Mode.NO_FIT
+            continue
         assert mode == MODES[expected.mode]
         if mode != Mode.NO_FIT:
             assert level == expected.level
@@ -256,6 +259,18 @@ def test_by_default_a_later_flavor_comes_before_an_eviction():
     assert evicted([mine], mine, Asker(1, holders=holders), pods(1)) == "FITS"
     mine.policy = Preemption(within_queue=Whom.LOWER_PRIORITY, stop_search=True)
     assert evicted([mine], mine, Asker(1, holders=holders), pods(1)) == ["low"]
+
+
+def test_preference_may_fool_kueue():
+    """Lent quota of one resource is short and another is borrowed: the flavor passes as fitting, and is refused."""
+    top = Node("top", None, {("a", "cpu"): Quota(1)})
+    mine = Node("mine", top, {("a", "gpu"): Quota(1), ("a", "cpu"): Quota(0)}, groups=[(["gpu", "cpu"], ["a"])])
+    other = gpus("other", top, a=0)
+    mine.try_next, mine.policy = True, Preemption(rather_preempt=True)
+    asker = Asker(holders=[held("x", other, 1)])
+    mode, _, _, (_, _, expected) = ask([top, mine, other], asker, mine, [pods(1, cpu=1)])
+    assert mode == Mode.NO_FIT
+    assert expected.refused
 
 
 def test_preference_may_put_eviction_before_borrowing():
