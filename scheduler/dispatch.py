@@ -5,7 +5,8 @@ wait is remembered: work further down that takes quota it waits for may overtake
 the one it overtakes is planned to start. Nothing here asks the planner: room that appears early is used at once.
 
 Before the walk, quota is set aside for what Kueue may admit any moment: work in flight, and work that is not ours and
-fits now. So a release never takes room that Kueue would give to somebody else.
+fits now. So a release never takes room that Kueue would give to somebody else. Nor is anything released behind the
+blocked head of a StrictFIFO queue: Kueue would not look at it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 from numba import njit
 
 from scheduler.plans import PlanInForce
+from solver.api import planner_pb2 as pb
 from solver.problem import NEVER, Int8s, Options, Problem, State
 from solver.quota import Bools, Int32s, Int64s, TreeArrays, fits, take
 
@@ -54,13 +56,39 @@ def turns(problem: Problem, plan: PlanInForce | None) -> Turns:
     return Turns(order, start, not_before)
 
 
-def dispatch(problem: Problem, turns: Turns, releasable: Sequence[bool] | Bools) -> list[int]:
+class Head(NamedTuple):
+    """Work in a StrictFIFO queue that Kueue has already and that can never fit: it holds up all behind it for ever."""
+
+    node: int
+    """Of its ClusterQueue in the quota tree."""
+    priority: int
+    created: int
+    """Counts from the problem's ``now``."""
+
+
+def hopeless_heads(problem: Problem, request: pb.PlanRequest) -> list[Head]:
+    """The work that blocks StrictFIFO queues though it is no row of the problem that the request was decoded to."""
+    work, tree = request.workloads, problem.tree
+    heads = []
+    for rejected in problem.rejected:
+        row, queue = rejected.row, work.cluster_queue[rejected.row]
+        ungated = work.state[row] in (pb.IN_FLIGHT, pb.FOREIGN) and work.release_ms[row] <= problem.now
+        if rejected.kind == pb.NEVER_FITS and ungated and tree.strict_fifo[queue]:
+            heads.append(Head(int(tree.queue_node[queue]), work.priority[row], work.created_ms[row] - problem.now))
+    return heads
+
+
+def dispatch(
+    problem: Problem, turns: Turns, releasable: Sequence[bool] | Bools, heads: Sequence[Head] = ()
+) -> list[int]:
     """Rows of the problem to release now, in this order.
 
     Parameters
     ----------
     releasable
         For each row whether taking our gate off lets it start. Work that somebody else holds as well is passed over.
+    heads
+        See :func:`hopeless_heads`.
     """
     if not len(problem):
         return []
@@ -69,8 +97,16 @@ def dispatch(problem: Problem, turns: Turns, releasable: Sequence[bool] | Bools)
     strict[tree.queue_node[tree.strict_fifo & (tree.queue_node >= 0)]] = True
     usage, busy = tree.no_usage(), problem.busy
     _use(tree.arrays, usage, busy.node, busy.cell, np.where(busy.start <= 0, busy.amount, 0))
-    kueue = np.lexsort((problem.created, -problem.priority.astype(np.int64), problem.state != State.IN_FLIGHT))
+    priority = problem.priority.astype(np.int64)
+    kueue = np.lexsort((problem.state == State.PENDING, problem.created, -priority))
+    rank = np.empty(len(problem), dtype=np.int64)
+    rank[kueue] = np.arange(len(problem))
+    shut = np.full(len(tree.parent), NEVER, dtype=np.int64)
+    for head in heads:
+        ahead = (priority > head.priority) | ((priority == head.priority) & (problem.created < head.created))
+        shut[head.node] = min(shut[head.node], np.count_nonzero(ahead) - 1)
     ungated = kueue[problem.state[kueue] != State.PENDING].astype(np.int64)
+    ungated = ungated[np.argsort(problem.state[ungated] != State.IN_FLIGHT, kind="stable")]
     # Rules of a plan bind us, not Kueue.
     earliest = np.where(problem.state == State.PENDING, np.maximum(problem.release, turns.not_before), problem.release)
     released = _walk(
@@ -78,7 +114,9 @@ def dispatch(problem: Problem, turns: Turns, releasable: Sequence[bool] | Bools)
         problem.options,
         usage,
         strict,
+        shut,
         ungated,
+        rank,
         turns.order,
         problem.state,
         problem.pair,
@@ -102,7 +140,9 @@ def _walk(
     options: Options,
     usage: Int64s,
     strict: Bools,
+    shut: Int64s,
     ungated: Int64s,
+    rank: Int64s,
     order: Int64s,
     state: Int8s,
     pair: Int32s,
@@ -111,22 +151,26 @@ def _walk(
     start: Int64s,
     releasable: Bools,
 ) -> Int64s:
-    """Rows to release. ``ungated``: rows Kueue has already, in its order; ``order``: all rows, by their turns."""
+    """Rows to release.
+
+    ``ungated``: rows Kueue has already, those in flight first; ``rank``: of all rows in Kueue's order; ``order``: all
+    rows, by their turns; ``shut``: by quota node the rank of the blocked head, behind which nothing is admitted.
+    """
     n = len(order)
     # By quota node and cell: the earliest planned start of work that waits for quota there.
     waiting = np.full(usage.shape, NEVER, dtype=np.int64)
-    shut = np.zeros(len(tree.parent), dtype=np.bool_)
     placed = np.zeros(n, dtype=np.bool_)
     for row in ungated:
         node = options.node[pair[row]]
         if earliest[row] > 0:
             continue  # Kueue itself leaves it alone until then
-        option = -1 if shut[node] else _first_fit(tree, options, usage, pair[row])
+        option = -1 if rank[row] > shut[node] else _first_fit(tree, options, usage, pair[row])
         if option >= 0:
             _take(tree, options, usage, node, option)
             placed[row] = True
         else:
-            shut[node] = strict[node]
+            if strict[node]:
+                shut[node] = min(shut[node], rank[row])
             if state[row] == _IN_FLIGHT:
                 _wait(tree, options, waiting, pair[row], max(0, start[row]))
     released = np.empty(n, dtype=np.int64)
@@ -137,7 +181,7 @@ def _walk(
             if state[row] == _FOREIGN and not placed[row]:
                 _wait(tree, options, waiting, pair[row], max(0, start[row], earliest[row]))
             continue
-        if not releasable[row] or shut[node]:
+        if not releasable[row] or rank[row] > shut[node]:
             continue
         option = _first_fit(tree, options, usage, pair[row]) if earliest[row] <= 0 else -1
         if option >= 0 and _may_pass(tree, options, usage, waiting, node, option, duration[row]):

@@ -148,6 +148,7 @@ class Group:
 class ClusterQueueFacts:
     """A ClusterQueue."""
 
+    reference: Reference
     cohort: str
     groups: tuple[Group, ...]
     strict_fifo: bool
@@ -156,6 +157,13 @@ class ClusterQueueFacts:
     """Why it admits nothing, or empty."""
     selector: tuple[Expression, ...] | None
     """Namespaces that may use it; None: none."""
+    checks: tuple[str, ...]
+    """Names of its admission checks."""
+    fair_sharing: bool | None
+    """Whether Kueue says that fair sharing is on; None while it has said nothing about this queue."""
+    admission_fair_sharing: bool
+    weighted: bool
+    """Whether it has a weight for fair sharing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +172,8 @@ class CohortFacts:
 
     parent: str
     groups: tuple[Group, ...]
+    weighted: bool
+    """Whether it has a weight for fair sharing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,23 +245,32 @@ def read_root(kind: str, item: Object) -> RootFacts:
 
 def read_cluster_queue(item: Object) -> ClusterQueueFacts:
     """Read a ClusterQueue."""
-    metadata, spec = item["metadata"], item.get("spec") or {}
+    metadata, spec, status = item["metadata"], item.get("spec") or {}, item.get("status") or {}
     name = metadata["name"]
     fungibility = spec.get("flavorFungibility") or {}
+    # v1beta1 has a plain list of names as well.
+    rules = (spec.get("admissionChecksStrategy") or {}).get("admissionChecks") or ()
+    checks = {*(str(rule["name"]) for rule in rules), *(str(check) for check in spec.get("admissionChecks") or ())}
     return ClusterQueueFacts(
+        reference=_reference("ClusterQueue", metadata),
         cohort=str(spec.get("cohortName") or ""),
         groups=_groups(spec),
         strict_fifo=spec.get("queueingStrategy") == "StrictFIFO",
         try_next_flavor=fungibility.get("whenCanBorrow") == "TryNextFlavor",
         stopped=_stopped(f"ClusterQueue {name}", item),
         selector=_selector(spec.get("namespaceSelector")),
+        checks=tuple(sorted(checks)),
+        fair_sharing="fairSharing" in status if "Active" in _conditions(status) else None,
+        admission_fair_sharing=(spec.get("admissionScope") or {}).get("admissionMode")
+        == "UsageBasedAdmissionFairSharing",
+        weighted="fairSharing" in spec,
     )
 
 
 def read_cohort(item: Object) -> CohortFacts:
     """Read a Cohort."""
     spec = item.get("spec") or {}
-    return CohortFacts(parent=str(spec.get("parentName") or ""), groups=_groups(spec))
+    return CohortFacts(parent=str(spec.get("parentName") or ""), groups=_groups(spec), weighted="fairSharing" in spec)
 
 
 def read_local_queue(item: Object) -> LocalQueueFacts:
@@ -363,7 +382,10 @@ def _stopped(name: str, item: Object) -> str:
     if policy in ("Hold", "HoldAndDrain"):
         return f"{name} is stopped (stopPolicy: {policy})"
     active = _conditions(item.get("status") or {}).get("Active") or {}
-    if active.get("status") == "False":
+    # Kueue's word lags behind by up to a second: what it says of an older spec does not count.
+    generation = item["metadata"].get("generation", 0)
+    current = active.get("observedGeneration", generation) >= generation
+    if active.get("status") == "False" and current:
         return f"{name} is not active: {active.get('message') or active.get('reason') or 'no reason given'}"
     return ""
 

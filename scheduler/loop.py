@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
@@ -18,13 +18,15 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from scheduler.cluster import Cluster, Reference, Release, ReleaseResult
-from scheduler.dispatch import Turns, dispatch, turns
+from scheduler.dispatch import Turns, dispatch, hopeless_heads, turns
+from scheduler.letgo import Leaving, LetGo
 from scheduler.metrics import Metrics
-from scheduler.news import News, stranded
+from scheduler.news import News, let_go
 from scheduler.planner_client import Answer, Planner, PlannerError, PlannerRefused
 from scheduler.plans import PlanInForce
 from scheduler.settings import SECOND, Settings
 from scheduler.snapshot import Complaint, Item, Snapshot, Snapshotter
+from scheduler.unsupported import Cause
 from solver.api import planner_pb2 as pb
 from solver.decode import InvalidRequest, decode
 from solver.problem import Problem, State
@@ -121,8 +123,9 @@ class Loop:
         """When each waiting Workload was first seen, by uid."""
         self._shunned: dict[str, int] = {}
         """Until when Workloads that could not be released are left alone, by uid."""
-        self._stranded: dict[str, tuple[int, bool]] = {}
-        """Since when Workloads are stranded, and whether that was ever confirmed, by uid."""
+        self._stranded = LetGo(self._settings.stranded_ms)
+        self._unsupported: Mapping[str, tuple[Cause, ...]] = {}
+        """As the log was told last."""
         self._planner_away = False
         self._asked: int | None = None
         """Signature of what the last plan was asked for; None: ask anew."""
@@ -142,11 +145,13 @@ class Loop:
             with self._contained("dispatch"):
                 complaints = _rejections(snapshot, problem)
                 due, pause = self._due(snapshot, problem)
+        leaving = self._stranded.look(snapshot.stranded, snapshot.now, self._shunned)
         releases: list[tuple[Item, ReleaseResult]] = []
         if self._may_act():
-            releases = [*self._release(due, snapshot.now), *self._let_go(snapshot)]
+            pause = min(pause, leaving.pause)
+            releases = [*self._release(due, snapshot.now), *self._let_go(leaving, snapshot.now)]
             with self._contained("news"):
-                self._news.tell(snapshot, self.plan, complaints, self._released)
+                self._news.tell(snapshot, self.plan, complaints, self._released, leaving.later)
         asked = self._ask(snapshot)
         self._count(snapshot)
         if asked and not self._planner.busy():
@@ -250,7 +255,8 @@ class Loop:
             for item, ready in zip(items, settled, strict=True)
         ]
         dates += [until - now for until in self._shunned.values()]
-        due = [items[position] for position in dispatch(problem, turn, releasable)]
+        heads = hopeless_heads(problem, snapshot.request)
+        due = [items[position] for position in dispatch(problem, turn, releasable, heads)]
         waits = np.maximum(problem.release, turn.not_before)
         dates += waits[waits > 0].tolist()
         pause = min((date for date in dates if date > 0), default=self._settings.idle_seconds * SECOND) / SECOND
@@ -331,21 +337,12 @@ class Loop:
             },
         )
 
-    def _let_go(self, snapshot: Snapshot) -> list[tuple[Item, ReleaseResult]]:
-        """Take our gate off work whose queue stays missing or stopped: gated, it keeps Kueue 0.17 busy for ever."""
-        since: dict[str, tuple[int, bool]] = {}
-        ripe = []
-        for lost in snapshot.stranded:
-            first, confirmed = self._stranded.get(lost.item.uid, (snapshot.now, False))
-            since[lost.item.uid] = first, confirmed or lost.confirmed
-            old = snapshot.now - first >= self._settings.stranded_ms and since[lost.item.uid][1]
-            if old and lost.item.releasable and lost.item.uid not in self._shunned:
-                ripe.append(lost)
-        self._stranded = since
-        releases = self._release([lost.item for lost in ripe], snapshot.now)
-        for lost, (_, result) in zip(ripe, releases, strict=True):
+    def _let_go(self, leaving: Leaving, now: int) -> list[tuple[Item, ReleaseResult]]:
+        """Take our gate off work that cannot be planned, and tell its owner."""
+        releases = self._release([lost.item for lost in leaving.now], now)
+        for lost, (_, result) in zip(leaving.now, releases, strict=True):
             if result.release == Release.DONE:
-                self._news.once(stranded(lost.item.root, lost.message))
+                self._news.once(let_go(lost))
         return releases
 
     # --- memory and numbers --------------------------------------------------------------------------------------
@@ -371,6 +368,13 @@ class Loop:
             running=counts[State.RUNNING],
             late=late,
         )
+        self._metrics.unsupported(
+            (queue, cause.name) for queue, causes in snapshot.unsupported.items() for cause in causes
+        )
+        if snapshot.unsupported != self._unsupported:
+            self._unsupported = snapshot.unsupported
+            why = {queue: [cause.message for cause in causes] for queue, causes in self._unsupported.items()}
+            log.warning("queues that are not supported: their work is left to Kueue", extra={"queues": why})
 
     @contextmanager
     def _contained(self, where: str) -> Iterator[None]:

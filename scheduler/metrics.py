@@ -7,7 +7,7 @@ it hangs on one registry per instance, so that simulations and tests do not shar
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, generate_latest
 
@@ -83,6 +83,12 @@ class Metrics:
                 registry=registry,
             ),
         }
+        self._unsupported = Gauge(
+            "punctual_unsupported_cluster_queues",
+            "1 for each ClusterQueue of ours that is left to Kueue, and each cause.",
+            ["cluster_queue", "cause"],
+            registry=registry,
+        )
         self._named: dict[str, set[str]] = {state: set() for state in self._queues}
         self._errors = Counter("punctual_errors", "Errors, by where they happened.", ["where"], registry=registry)
         self._synced = Gauge(
@@ -135,6 +141,12 @@ class Metrics:
             for queue, count in counts.items():
                 gauge.labels(queue).set(count)
             self._named[state] = set(counts)
+
+    def unsupported(self, causes: Iterable[tuple[str, str]]) -> None:
+        """The ClusterQueues that are left to Kueue, each with one of the causes; what is not named is forgotten."""
+        self._unsupported.clear()
+        for cluster_queue, cause in causes:
+            self._unsupported.labels(cluster_queue, cause).set(1)
 
     def error(self, where: str) -> None:
         """Something went wrong that the log has the details of. ``where`` is a short word out of few."""

@@ -10,10 +10,10 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from scheduler.annotations import PLANNED_START, format_duration, format_instant
-from scheduler.cluster import Cluster, Reference
+from scheduler.cluster import Cluster
 from scheduler.plans import Placement, PlanInForce
 from scheduler.settings import SECOND, Settings
-from scheduler.snapshot import Complaint, Item, Snapshot
+from scheduler.snapshot import Complaint, Item, Snapshot, Stranded
 from solver.api import planner_pb2 as pb
 from solver.problem import State
 
@@ -54,6 +54,7 @@ class News:
         plan: PlanInForce | None,
         more: Iterable[Complaint] = (),
         released: Collection[str] = frozenset(),
+        leaving: Collection[str] = frozenset(),
     ) -> None:
         """Say what is new in a snapshot, by the plan in force.
 
@@ -63,8 +64,11 @@ class News:
             Complaints beside those of the snapshot.
         released
             Uids of Workloads that the snapshot may still show as waiting.
+        leaving
+            Uids of stranded Workloads that are let go soon: their owners hear then what is wrong with the queue.
         """
-        complaints = [*snapshot.complaints, *more]
+        gone = {lost.item.root for lost in snapshot.stranded if lost.item.uid in leaving or lost.item.uid in released}
+        complaints = [*(c for c in snapshot.complaints if c.target not in gone), *more]
         self._forget(snapshot, complaints)
         for complaint in complaints:
             self.once(complaint)
@@ -139,9 +143,14 @@ def forecast(item: Item, placement: Placement) -> tuple[str, str, str]:
     return "Warning", "WillBeLate", f"{plan}, {apart} after {deadline}" + (f": {why}" if why else "")
 
 
-def stranded(target: Reference, message: str) -> Complaint:
-    """What is said when gated work is let go because its queue is missing or stopped."""
-    return Complaint(target, "LetGo", f"{message}; no longer planned: Kueue admits it as soon as its queue takes work")
+def let_go(lost: Stranded) -> Complaint:
+    """What is said when gated work is let go because of its queue."""
+    then = (
+        "Kueue alone decides"
+        if lost.reason == "QueueUnsupported"
+        else "Kueue admits it as soon as its queue takes work"
+    )
+    return Complaint(lost.item.root, "LetGo", f"{lost.message}; no longer planned: {then}")
 
 
 def _late(item: Item, placement: Placement) -> bool:

@@ -96,6 +96,8 @@ class Flavor(NamedTuple):
     labels: tuple[tuple[str, str], ...]
     taints: tuple[Taint, ...]
     tolerations: tuple[Toleration, ...]
+    topology: str = ""
+    """Name of the Topology by which Kueue places pods on its nodes; empty without."""
 
 
 def read_pod_set(pod_set: Mapping[str, Any], reclaimable: int = 0) -> PodSet:
@@ -137,6 +139,7 @@ def read_flavor(flavor: Mapping[str, Any]) -> Flavor:
             for taint in spec.get("nodeTaints") or ()
         ),
         tolerations=_tolerations(spec.get("tolerations")),
+        topology=str(spec.get("topologyName") or ""),
     )
 
 

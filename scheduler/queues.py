@@ -22,6 +22,7 @@ from scheduler.facts import (
     read_namespace,
 )
 from scheduler.podset import Flavor, PodSet, excluded, read_flavor
+from scheduler.unsupported import Cause, unsupported
 from solver.api import planner_pb2 as pb
 from solver.quota import MAX_AMOUNT
 
@@ -29,17 +30,20 @@ T = TypeVar("T")
 
 PODS = "pods"
 _SHAPES_KEPT = 20_000
+_VANISHED_KEPT = 10_000
 _VERSIONS = count()
 
 
 class NoQueue(Exception):
-    """Work cannot be admitted through the queue it names. The message is for its owner."""
+    """Work cannot be planned through the queue it names. The message is for its owner."""
 
-    def __init__(self, reason: str, message: str, confirmed: bool) -> None:
+    def __init__(self, reason: str, message: str, confirmed: bool, cluster_queue: str = "") -> None:
         super().__init__(message)
         self.reason = reason
         self.confirmed = confirmed
-        """Whether the queue itself says so; a queue that is merely not seen may only be late."""
+        """Whether the queue itself says so; a queue that was never seen may only be late."""
+        self.cluster_queue = cluster_queue
+        """Where the work would go, as far as that is known."""
 
 
 @dataclass(eq=False)
@@ -59,6 +63,8 @@ class QueueObjects(NamedTuple):
     namespaces: Mapping[str, tuple[tuple[str, str], ...]]
     """Labels."""
     unreadable: tuple[Unreadable, ...]
+    vanished: frozenset[str] = frozenset()
+    """Queues that were there and are not any more, as :class:`scheduler.cluster.Reference` writes them."""
 
 
 class Queues:
@@ -69,6 +75,10 @@ class Queues:
 
     def __init__(self, objects: QueueObjects) -> None:
         self.objects = objects
+        self.unsupported = unsupported(objects.cluster_queues, objects.cohorts, objects.flavors)
+        """By name of the ClusterQueue: why its work is left to Kueue."""
+        self._left_to_kueue: dict[str, Mapping[str, tuple[Cause, ...]]] = {}
+        self._unreadable = {str(broken.target) for broken in objects.unreadable}
         self.version = next(_VERSIONS)
         self.quota = pb.Quota()
         self._queue = {name: position for position, name in enumerate(objects.cluster_queues)}
@@ -108,8 +118,13 @@ class Queues:
             self.quota.resources.append(name)
         return self._resource[name]
 
-    def find(self, namespace: str, local_queue: str) -> str:
+    def find(self, namespace: str, local_queue: str, gated: bool = False) -> str:
         """The ClusterQueue that work of a namespace reaches through a LocalQueue.
+
+        Parameters
+        ----------
+        gated
+            Whether the work waits for us: then a queue that is not supported is none.
 
         Raises
         ------
@@ -118,17 +133,37 @@ class Queues:
         """
         local = self.objects.local_queues.get(f"{namespace}/{local_queue}")
         if local is None:
-            raise NoQueue("UnknownQueue", f"LocalQueue {namespace}/{local_queue} does not exist", False)
-        if local.stopped:
-            raise NoQueue("QueueStopped", local.stopped, True)
+            raise self._missing(f"LocalQueue {namespace}/{local_queue}")
         name = local.cluster_queue
+        if local.stopped:
+            raise NoQueue("QueueStopped", local.stopped, True, name)
         if name not in self.objects.cluster_queues:
-            raise NoQueue("UnknownQueue", f"ClusterQueue {name} of LocalQueue {local_queue} does not exist", False)
+            raise self._missing(f"ClusterQueue {name}", f" of LocalQueue {local_queue}")
         if stopped := self._why_stopped(name):
-            raise NoQueue("QueueStopped", stopped, True)
+            raise NoQueue("QueueStopped", stopped, True, name)
         if not self._admits(self.objects.cluster_queues[name], namespace):
-            raise NoQueue("NamespaceRefused", f"ClusterQueue {name} does not take work of namespace {namespace}", False)
+            message = f"ClusterQueue {name} does not take work of namespace {namespace}"
+            raise NoQueue("NamespaceRefused", message, False, name)
+        if gated and name in self.unsupported:
+            raise NoQueue("QueueUnsupported", self.why_unsupported(name), True, name)
         return name
+
+    def why_unsupported(self, cluster_queue: str) -> str:
+        """In words, why a ClusterQueue is left to Kueue."""
+        causes = "; ".join(cause.message for cause in self.unsupported[cluster_queue])
+        return f"ClusterQueue {cluster_queue} is not supported: {causes}"
+
+    def left_to_kueue(self, label: str) -> Mapping[str, tuple[Cause, ...]]:
+        """Which of the unsupported ClusterQueues a namespace that is opted in leads to, and why they are."""
+        if label not in self._left_to_kueue:
+            opted_in = {name for name in self.objects.namespaces if self.managed(name, label)}
+            reached = {
+                queue.cluster_queue
+                for key, queue in self.objects.local_queues.items()
+                if key.partition("/")[0] in opted_in
+            }
+            self._left_to_kueue[label] = {name: why for name, why in self.unsupported.items() if name in reached}
+        return self._left_to_kueue[label]
 
     def managed(self, namespace: str, label: str) -> bool:
         """Whether a namespace is opted in."""
@@ -143,6 +178,11 @@ class Queues:
             groups = self.objects.cluster_queues[cluster_queue].groups
             self._shapes[key] = Shape(pb.RequestShape(pod_sets=[self._pod_set(pods, groups) for pods in pod_sets]))
         return self._shapes[key]
+
+    def _missing(self, queue: str, whose: str = "") -> NoQueue:
+        if queue in self._unreadable:
+            return NoQueue("UnknownQueue", f"{queue}{whose} cannot be read", False)
+        return NoQueue("UnknownQueue", f"{queue}{whose} does not exist", queue in self.objects.vanished)
 
     def _why_stopped(self, cluster_queue: str) -> str:
         """Why a ClusterQueue admits nothing, empty if it does."""
@@ -210,13 +250,18 @@ class QueueReader:
         self._local_queues = Reader("LocalQueue", read_local_queue)
         self._namespaces = Reader("Namespace", read_namespace)
         self._queues: Queues | None = None
+        self._there: set[str] = set()
+        self._vanished: frozenset[str] = frozenset()
 
     def read(self, cluster: View) -> Queues:
         """The queues as they are now; the same object as last time if nothing has changed."""
         unreadable: list[Unreadable] = []
+        there: set[str] = set()
 
         def read(reader: Reader[T], kind: str) -> dict[str, T]:
             found = reader.read(cluster.objects(kind))
+            if kind in ("LocalQueue", "ClusterQueue"):
+                there.update(f"{kind} {key}" for key in found)
             unreadable.extend(facts for facts in found.values() if isinstance(facts, Unreadable))
             return {key: facts for key, facts in sorted(found.items()) if not isinstance(facts, Unreadable)}
 
@@ -227,10 +272,19 @@ class QueueReader:
             local_queues=read(self._local_queues, "LocalQueue"),
             namespaces=read(self._namespaces, "Namespace"),
             unreadable=tuple(unreadable),
+            vanished=self._vanished,
         )
+        if there != self._there:
+            objects = objects._replace(vanished=self._follow(there))
         if self._queues is None or objects != self._queues.objects:
             self._queues = Queues(objects)
         return self._queues
+
+    def _follow(self, there: set[str]) -> frozenset[str]:
+        """Which queues are known to be gone, now that these are there."""
+        gone = (self._there - there) | self._vanished
+        self._there, self._vanished = there, frozenset(gone - there if len(gone) <= _VANISHED_KEPT else ())
+        return self._vanished
 
 
 @overload

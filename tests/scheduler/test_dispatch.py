@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.dispatch import Turns, dispatch, turns
+from scheduler.dispatch import Turns, dispatch, hopeless_heads, turns
 from scheduler.plans import Placement, PlanInForce
 from solver.api import planner_pb2 as pb
 from solver.decode import decode
@@ -51,7 +51,7 @@ class Row:
     flavor: int = 0  # of running work
 
 
-def problem_of(queues: list[Queue], rows: list[Row]) -> Problem:
+def request_of(queues: list[Queue], rows: list[Row]) -> pb.PlanRequest:
     flavors = len(queues[0].nominal)
 
     def quotas(node: Queue) -> list[pb.FlavorQuotas]:
@@ -96,7 +96,11 @@ def problem_of(queues: list[Queue], rows: list[Row]) -> Problem:
         w.due_ms.append(NOW + row.due if row.due else 0)
         w.created_ms.append(NOW - 1000 + row.created)
         w.priority.append(row.priority)
-    return decode(request)
+    return request
+
+
+def problem_of(queues: list[Queue], rows: list[Row]) -> Problem:
+    return decode(request_of(queues, rows))
 
 
 def plan_of(rows: list[Row]) -> PlanInForce:
@@ -111,9 +115,11 @@ def plan_of(rows: list[Row]) -> PlanInForce:
 
 
 def released(queues: list[Queue], rows: list[Row]) -> list[int]:
-    problem = problem_of(queues, rows)
+    request = request_of(queues, rows)
+    problem = decode(request)
     releasable = [rows[row].releasable for row in problem.row]
-    return [int(problem.row[row]) for row in dispatch(problem, turns(problem, plan_of(rows)), releasable)]
+    due = dispatch(problem, turns(problem, plan_of(rows)), releasable, hopeless_heads(problem, request))
+    return [int(problem.row[row]) for row in due]
 
 
 # --- the rule, restated naively: Kueue's arithmetic by its recursion, everything else by words ------------------------
@@ -196,20 +202,29 @@ def naive(queues: list[Queue], rows: list[Row]) -> list[int]:
         waiting.append((where, start))
 
     plannable = [n for n, row in enumerate(rows) if use.flavors(queues[row.queue], row) and row.state != pb.RUNNING]
-    shut: set[int] = set()
     has_room: set[int] = set()
-    by_kueue = sorted(plannable, key=lambda n: (rows[n].state != pb.IN_FLIGHT, -rows[n].priority, rows[n].created))
+
+    def place(n: int) -> tuple[int, ...]:
+        """In Kueue's order; what can never fit stands first among equals."""
+        return -rows[n].priority, rows[n].created, n in plannable, rows[n].state == pb.PENDING, n
+
+    def behind_a_head(n: int) -> bool:
+        return any(rows[head].queue == rows[n].queue and place(head) < place(n) for head in heads)
+
+    ungated = [n for n, row in enumerate(rows) if row.state in (pb.IN_FLIGHT, pb.FOREIGN) and not row.release > 0]
+    heads = [n for n in ungated if n not in plannable and queues[rows[n].queue].strict]
+    by_kueue = sorted(ungated, key=lambda n: (rows[n].state != pb.IN_FLIGHT, -rows[n].priority, rows[n].created))
     for n in by_kueue:
         row = rows[n]
-        if row.state == pb.PENDING or (row.state == pb.FOREIGN and row.release > 0):
+        if n not in plannable:
             continue
-        f = None if row.queue in shut else use.choose(queues[row.queue], row)
+        f = None if behind_a_head(n) else use.choose(queues[row.queue], row)
         if f is not None:
             use.take(queues[row.queue], f, row.gpus)
             has_room.add(n)
             continue
         if queues[row.queue].strict:
-            shut.add(row.queue)
+            heads.append(n)
         if row.state == pb.IN_FLIGHT:
             wait(row, max(0, row.start or 0))
 
@@ -225,7 +240,7 @@ def naive(queues: list[Queue], rows: list[Row]) -> list[int]:
         planned = max(0, row.start or 0)
         if row.state == pb.FOREIGN and n not in has_room:
             wait(row, max(planned, row.release))
-        if row.state != pb.PENDING or not row.releasable or row.queue in shut:
+        if row.state != pb.PENDING or not row.releasable or behind_a_head(n):
             continue
         f = use.choose(queues[row.queue], row) if max(row.release, row.not_before) <= 0 else None
         if f is not None:
@@ -273,7 +288,7 @@ def cases(draw: Any) -> tuple[list[Queue], list[Row]]:
                 duration=draw(st.sampled_from([10, 50, 100, 300])),
                 release=draw(when) if state in (pb.PENDING, pb.FOREIGN) else 0,
                 due=draw(st.sampled_from([0, 100, 200, 300])),
-                created=len(rows),
+                created=draw(st.integers(0, 5)),
                 priority=draw(st.integers(0, 1)),
                 start=start,
                 not_before=draw(when) if start is not None else 0,
@@ -402,6 +417,30 @@ def test_strict_fifo() -> None:
         Row(1, 1, pb.PENDING, start=0),
     ]
     assert released(queues, rows) == [3]
+
+
+def test_strict_fifo_by_priority() -> None:
+    """A blocked head holds up what stands behind it in Kueue's order, and nothing that Kueue would put before it."""
+    head = Row(0, 4, pb.FOREIGN, start=500, created=5)
+    running = Row(0, 2, pb.RUNNING)
+    for other, expected in (
+        (Row(0, 1, pb.PENDING, start=0, created=6), []),
+        (Row(0, 1, pb.PENDING, start=0, created=5), []),
+        (Row(0, 1, pb.PENDING, start=0, created=4), [2]),
+        (Row(0, 1, pb.PENDING, start=0, created=6, priority=1), [2]),
+        (Row(0, 1, pb.PENDING, start=0, created=4, priority=-1), []),
+    ):
+        assert released(pool(4, strict=True), [running, head, other]) == expected
+
+
+@pytest.mark.parametrize("state", [pb.FOREIGN, pb.IN_FLIGHT])
+def test_strict_fifo_for_ever(state: int) -> None:
+    """A head that can never fit blocks a StrictFIFO queue as well, and no other."""
+    rows = [Row(0, 9, state), Row(0, 1, pb.PENDING, start=0, created=1), Row(0, 1, pb.PENDING, start=0, priority=1)]
+    assert released(pool(4, strict=True), rows) == [2]
+    assert released(pool(4), rows) == [1, 2]
+    rows[0].release = 50 if state == pb.FOREIGN else 0
+    assert released(pool(4, strict=True), rows) == ([1, 2] if state == pb.FOREIGN else [2])
 
 
 def test_held_by_others() -> None:
