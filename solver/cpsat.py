@@ -5,7 +5,7 @@ Two models, each hinted with the best plan so far.
 1. *On time.* Optional intervals, one for each option of each row that can make its due date, which must end by then;
    maximise the weight of those that are present. Rows that are late are not in the model at all. This is far stronger
    than modelling starts and lateness of all rows.
-2. *Early.* All rows, those on time bound to stay so: minimise tardiness, then the sum of starts.
+2. *Early.* All rows, those on time bound to stay so: minimise tardiness, then the mean start.
 
 Quota is a cumulative for each slot and, where children keep quota private, for each set of children that may exceed
 what is theirs. What is held already never overfills it, whatever debts there are, and times and amounts are rounded in
@@ -52,6 +52,9 @@ MOST_TIME = 1 << 31
 
 MOST_AMOUNT = 1 << 20
 """Largest capacity in the solver's units."""
+
+MOST_PULL = 1 << 10
+"""Largest weight of a start."""
 
 MOST_SUM = 1 << 40
 """Largest sum of a linear constraint or objective in the solver's units."""
@@ -412,7 +415,9 @@ def _early(scheduler: Scheduler, work: Work, best: Plan, effort: _Effort) -> Ite
         tardiness.append(tardy)
     weight = np.maximum(1, np.round(work.weight[late] / work.weight[late].max(initial=1e-300) * MOST_AMOUNT))
     total = sum(int(w) * tardy for w, tardy in zip(weight, tardiness, strict=True))
-    starts = sum(row.start for row in model.row.values())
+    pull = problem.pull[rows]
+    pulls = np.maximum(1, np.round(pull / pull.max() * MOST_PULL)).astype(np.int64).tolist()
+    starts = sum(weight * model.row[row].start for weight, row in zip(pulls, model.rows, strict=True))
     if tardiness:
         model.model.minimize(total)
         if (solver := effort.solve(model.model, 0.5)) is None:

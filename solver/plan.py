@@ -34,7 +34,7 @@ class Objective:
     tardiness: float
     """Sum of weight × hours late, over all late work that is not hard."""
     start_hours: float
-    """Sum of start times in hours, best effort included: work starts as soon as it harms nobody."""
+    """Mean start in hours, best effort included, by ``Problem.pull``: work starts, and quota is used, early."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def evaluate(problem: Problem, start: Int64s) -> Objective:
     return Objective(
         late_weight=float(problem.weight[is_late].sum()),
         tardiness=float((problem.weight[soft] * late[soft]).sum() / HOUR),
-        start_hours=float(start.sum() / HOUR),
+        start_hours=float(problem.pull @ start / HOUR),
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -126,3 +127,39 @@ class Problem:
     def __len__(self) -> int:
         """Number of rows to place."""
         return len(self.row)
+
+    @cached_property
+    def size(self) -> Float64s:
+        """Part of its tree's nominal quota that a row takes, of its scarcest resource, all flavors together.
+
+        ``float64 [n]``. With its most modest option; usually all options take the same.
+        """
+        return _option_sizes(self.tree, self.options)[self.pair]
+
+    @cached_property
+    def pull(self) -> Float64s:
+        """How much it counts how early a row starts: ``float64 [n]``, together 1.
+
+        Half of it is shared out evenly, so that no work waits for long without need; half by quota × time, so that
+        quota is in use early. (When all quota is in use all the time, the order of the work makes no difference to the
+        second half. Quota that lies idle now, because wide work was left to run alone at the end, does.)
+        """
+        energy = self.size * self.duration
+        even = np.full(len(self), 1 / max(1, len(self)))
+        total = float(energy.sum())
+        return (even + energy / total) / 2 if total > 0 else even
+
+
+def _option_sizes(tree: QuotaTree, options: Options) -> Float64s:
+    """``Problem.size`` for each pair."""
+    if not len(options.node):
+        return np.zeros(0)
+    resources = max(1, len(tree.resources))
+    nominal = np.zeros((len(tree.parent), resources))
+    np.add.at(nominal, tree.root, tree.nominal.reshape(len(tree.parent), len(tree.flavors), resources).sum(axis=1))
+    asked = np.zeros((len(options.need) - 1, resources))
+    option = np.repeat(np.arange(len(asked)), np.diff(options.need))
+    np.add.at(asked, (option, options.cell % resources), options.amount)
+    root = tree.root[np.repeat(options.node, np.diff(options.first))]
+    share = np.append((asked / np.maximum(1, nominal[root])).max(axis=1), 0.0)  # one more, where the last pair ends
+    return np.minimum.reduceat(share, options.first)[:-1]

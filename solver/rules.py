@@ -24,7 +24,7 @@ class Work:
     rows
         ``int64 [m]``, their positions in the problem.
     size
-        Part of its tree's quota that a row takes, of the scarcest resource, with its most modest option: 0 to 1.
+        Part of its tree's quota that a row takes, of its scarcest resource.
     """
 
     def __init__(self, problem: Problem, rows: Int64s, ageing_ms: int = 0) -> None:
@@ -34,7 +34,7 @@ class Work:
         self.release = problem.release[rows].astype(np.float64)
         self.duration = problem.duration[rows].astype(np.float64)
         self.weight = problem.weight[rows]
-        self.size = option_size(problem)[problem.pair[rows]]
+        self.size = problem.size[rows]
         self.counts: Bools = (problem.due[rows] < NEVER) & (self.weight > 0)
         """Whether being late costs anything at all."""
         self.due = np.where(self.counts, problem.due[rows], np.inf)
@@ -58,23 +58,6 @@ class Work:
         worth = np.where(self.counts & ~self.hard, 1, np.where(self.counts & self.hard, 3, 2))
         key = np.where(worth == 1, self.duration / np.maximum(self.weight, 1e-300), self.duration)
         return self.rows[np.lexsort((np.arange(len(key)), self.created, key, worth, ~self.aged))]
-
-
-def option_size(problem: Problem) -> Float64s:
-    """Part of a whole tree's quota that each pair takes, of its scarcest resource, with its most modest option."""
-    tree, options = problem.tree, problem.options
-    if not len(options.node):
-        return np.zeros(0)
-    whole = np.zeros(tree.nominal.shape)
-    np.add.at(whole, tree.root, tree.nominal)
-    by_resource = whole.reshape(len(whole), len(tree.flavors), -1).sum(axis=1)
-    option_of_need = np.repeat(np.arange(len(options.need) - 1), np.diff(options.need))
-    root = tree.root[np.repeat(options.node, np.diff(options.first))]
-    resource = options.cell % len(tree.resources)
-    share = options.amount / np.maximum(1, by_resource[root[option_of_need], resource])
-    option = np.zeros(len(options.need))  # one more, where the last pair ends
-    np.maximum.at(option, option_of_need, share)
-    return np.minimum.reduceat(option, options.first)[:-1]
 
 
 def fifo(work: Work) -> Float64s:

@@ -158,6 +158,15 @@ class Tree:
         placed = np.flatnonzero(self.queue >= 0)
         self.queue[placed[self._absurd[self.queue[placed]]]] = -1
 
+        self.whole = nominal.reshape(len(self.names), len(self.flavors), len(self.resources)).sum(axis=1, dtype=float)
+        """Nominal quota of the whole tree that a node is in, of each resource, ``[N, R]``."""
+        for node, up in reversed(list(enumerate(self.parent.tolist()))):
+            if up >= 0:
+                self.whole[up] += self.whole[node]
+        for node, up in enumerate(self.parent.tolist()):
+            if up >= 0:
+                self.whole[node] = self.whole[up]
+
         subtree = nominal
         self.local = np.zeros(shape, dtype=np.int64)
         """What a node lends to nobody, ``[N, C]``."""

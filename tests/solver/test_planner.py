@@ -265,7 +265,10 @@ def test_levels_of_the_policy():
     best = plan(problem, early, WORK)
     assert best.start.tolist() == [10, 0]
     levels = encode(problem, best, early).objective.levels
-    assert [(level.level, level.value) for level in levels] == [(pb.START_TIMES, 10 / 3_600_000)]
+    # Half of the mean is plain, half by quota × time: 100 and 10 of 110.
+    assert [(level.level, level.value) for level in levels] == [
+        (pb.START_TIMES, pytest.approx((1 / 2 + 100 / 110) / 2 * 10 / 3_600_000))
+    ]
 
 
 def test_peak_and_moves_are_valued():
