@@ -84,7 +84,9 @@ class Disagreement:
     message: str
 
     def __str__(self) -> str:
-        return f"step {self.step} of\n{self.case!r}\nexpected {self.expected}\nKueue: {self.answer or self.message}"
+        case = re.sub(r"<(Whom\.\w+): \d>", r"\1", repr(self.case))
+        kueue = f"{self.answer or self.message}, evicted: {self.victims}"
+        return f"step {self.step} of\n{case}\nexpected {self.expected}\nKueue: {kueue}"
 
 
 @dataclass
@@ -493,7 +495,7 @@ def _quantity(resource: str, units: int) -> str:
     return f"{units * size}{suffix}"
 
 
-def _until(check: Callable[[], bool], what: str, timeout: float = 30) -> None:
+def _until(check: Callable[[], bool], what: str, timeout: float = 90) -> None:
     end = time.monotonic() + timeout
     while not check():
         if time.monotonic() > end:

@@ -129,6 +129,11 @@ def smaller(case: Case) -> list[Case]:
     for queue in case.queues:
         if all(queue.name != (s.queue if isinstance(s, Submit) else getattr(s, "to", queue).name) for s in case.steps):
             found.append(replace(case, queues=tuple(q for q in case.queues if q is not queue)))
+    changed = [step.to for step in case.steps if isinstance(step, Edit)]
+    used = {q.cohort for q in (*case.queues, *changed) if isinstance(q, Queue)}
+    used |= {c.name for c in changed} | {c.parent for c in (*case.cohorts, *changed) if isinstance(c, Cohort)}
+    if any(cohort.name not in used for cohort in case.cohorts):
+        found.append(replace(case, cohorts=tuple(c for c in case.cohorts if c.name in used)))
     for k, step in enumerate(case.steps):
         if isinstance(step, Submit) and len(step.pod_sets) > 1:
             for left_out in step.pod_sets:

@@ -104,7 +104,7 @@ def told(api: Callable[..., Any], disagreements: list[Disagreement]) -> str:
     """The disagreements, the first one as small as can be made."""
     if not disagreements:
         return ""
-    small = shrink(api, disagreements[0], f"oracle-{next(_runs)}-", tries=40)
+    small = shrink(api, disagreements[0], f"oracle-{next(_runs)}-", tries=25)
     return f"{len(disagreements)} disagreements; the first one, made smaller:\n{small}"
 
 
