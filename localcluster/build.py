@@ -22,7 +22,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
@@ -31,7 +31,7 @@ import platformdirs
 
 from localcluster.errors import LocalClusterError
 from localcluster.toolchain import Go, find_go
-from localcluster.versions import COMPONENTS, Component, component
+from localcluster.versions import COMPONENTS, FRAMEWORKS, Component, Framework, component, framework
 
 RECIPE = 1
 """Raised when the same versions are to be built in another way, so that caches are renewed."""
@@ -67,6 +67,24 @@ def kwok_stages(cache: Path | None = None) -> Path:
     return folder(component("kwok"), cache) / "stages"
 
 
+def frameworks(cache: Path | None = None) -> list[str]:
+    """Names of the frameworks whose CRDs are here, and those of what they need."""
+    here = [each for each in FRAMEWORKS if _crds(each, cache).exists()]
+    names = {each.name for each in here}
+    return [each.name for each in here if not each.needs or each.needs in names]
+
+
+def framework_crds(names: Iterable[str], cache: Path | None = None) -> list[Path]:
+    """Folders with the CRDs of these frameworks and of what they need."""
+    wanted = {name: None for each in map(framework, names) for name in (each.needs, each.name) if name}
+    return [_crds(framework(name), cache) for name in wanted]
+
+
+def _crds(of: Framework, cache: Path | None = None) -> Path:
+    kueue = component("kueue")
+    return (cache or default_cache()) / f"crds-of-kueue-{kueue.version}-{RECIPE}" / of.name.replace("/", "_")
+
+
 def missing(cache: Path | None = None) -> list[Component]:
     """Components that are not built yet."""
     return [c for c in COMPONENTS if not folder(c, cache).exists()]
@@ -88,21 +106,26 @@ def build(progress: Progress, cache: Path | None = None) -> None:
         No Go, no network, not enough room: with the last words of the tool that failed.
     """
     cache = cache or default_cache()
-    if not missing(cache):
+    if _complete(cache):
         return
     cache.mkdir(parents=True, exist_ok=True)
     with _one_at_a_time(cache / "build.lock", progress):
-        wanted = missing(cache)
-        if not wanted:
+        if _complete(cache):
             return
+        wanted = missing(cache)
         go = find_go(cache, progress)
         started = time.monotonic()
         for number, each in enumerate(wanted, start=1):
             _build_one(each, go, cache, lambda text, n=number: progress(f"[{n}/{len(wanted)}] {text}"))  # type: ignore[misc]
+        _fetch_crds(go, cache, progress)
         if go.ours:
             # 7 GB that nobody else uses; a machine's own Go keeps its caches for other projects.
             _run([go.command, "clean", "-cache", "-modcache"], go, cache)
         progress(f"built in {_elapsed(started)} into {cache}")
+
+
+def _complete(cache: Path) -> bool:
+    return not missing(cache) and all(_crds(each, cache).exists() for each in FRAMEWORKS)
 
 
 @contextmanager
@@ -144,8 +167,36 @@ def _build_one(what: Component, go: Go, cache: Path, progress: Progress) -> None
 
 def _download(what: Component, go: Go, module: Path) -> Path:
     """Fetch the module into Go's module cache; its folder there."""
-    said = _run([go.command, "mod", "download", "-json", f"{what.module}@{what.version}"], go, module)
+    return _download_version(what.module, what.version, go, module)
+
+
+def _download_version(name: str, version: str, go: Go, module: Path) -> Path:
+    said = _run([go.command, "mod", "download", "-json", f"{name}@{version}"], go, module)
     return Path(json.loads(said)["Dir"])
+
+
+def _fetch_crds(go: Go, cache: Path, progress: Progress) -> None:
+    """CRDs of other job kinds, in the versions of Kueue's go.mod. Without them clusters have Jobs only: no error."""
+    kueue = component("kueue")
+    with tempfile.TemporaryDirectory(dir=cache, prefix="crds-") as temporary:
+        module = Path(temporary) / "module"
+        module.mkdir()
+        _run([go.command, "mod", "init", "localcluster/crds"], go, module)
+        required = (_download(kueue, go, module) / "go.mod").read_text()
+        versions = dict(re.findall(r"(?m)^\s*(?:require )?(\S+\.\S+/\S+) (v\S+)", required))
+        for number, each in enumerate(e for e in FRAMEWORKS if not _crds(e, cache).exists()):
+            result = Path(temporary) / str(number)
+            result.mkdir()
+            try:
+                source = _download_version(each.module, versions[each.module], go, module)
+                for file in each.crds:
+                    shutil.copyfile(source / file, result / Path(file).name)
+            except (KeyError, OSError, LocalClusterError) as error:
+                progress(f"no {each.name} in local clusters: its CRDs are not to be had ({error})")
+                continue
+            _crds(each, cache).parent.mkdir(exist_ok=True)
+            result.rename(_crds(each, cache))
+            progress(f"{each.name}: CRDs of {each.module} {versions[each.module]}")
 
 
 def _packages(what: Component) -> list[str]:

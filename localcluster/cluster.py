@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from localcluster.errors import LocalClusterError
 from localcluster.nodes import fake_nodes
 from localcluster.processes import Process, Usage, start, stop
 from localcluster.rest import ApiError, Identity, Rest
+from localcluster.versions import FRAMEWORKS
 
 DEFAULT_FEATURE_GATES = {
     "AdmissionGatedBy": True,
@@ -55,6 +56,8 @@ class LocalCluster:
         Its folder. Made by :meth:`up`, removed by :meth:`down`.
     feature_gates
         Kueue's, added to DEFAULT_FEATURE_GATES; counts when it is started by :meth:`up`.
+    frameworks
+        What Kueue is to queue besides Jobs (names of versions.FRAMEWORKS, and what those need); counts as above.
     progress
         Called with a line of text at each step.
     cache
@@ -66,11 +69,13 @@ class LocalCluster:
         folder: Path,
         *,
         feature_gates: dict[str, bool] | None = None,
+        frameworks: Sequence[str] = (),
         progress: Progress = lambda line: None,
         cache: Path | None = None,
     ) -> None:
         self.folder = folder.absolute()
         self._gates = {**DEFAULT_FEATURE_GATES, **(feature_gates or {})}
+        self._frameworks = tuple(frameworks)
         self._progress = progress
         self._cache = cache or build.default_cache()
         self._api: Rest | None = None
@@ -164,10 +169,11 @@ class LocalCluster:
             raise LocalClusterError(f"a cluster is running in {self.folder} already; `punctual cluster down` stops it")
         if absent := [c.name for c in build.missing(self._cache)]:
             raise LocalClusterError(f"not built yet: {', '.join(absent)}; `punctual cluster build` does it")
+        self._check_frameworks()
         pki.check_openssl()
         self._clear()
         self.folder.mkdir(parents=True, exist_ok=True)
-        layout = Layout(self.folder, self._cache, components.free_ports(), self._gates)
+        layout = Layout(self.folder, self._cache, components.free_ports(), self._gates, self._frameworks)
         self._save(layout, {})
         try:
             self._bring_up(layout)
@@ -223,9 +229,10 @@ class LocalCluster:
         self._launch(layout, "kwok")
         kueue.apply_rbac(api, manifests)
         resources = kueue.apply_crds(api, manifests)
+        resources |= kueue.apply_framework_crds(api, build.framework_crds(layout.frameworks, self._cache))
         for node in fake_nodes(NODES, GPUS_PER_NODE):
             api("POST", "/api/v1/nodes", node)
-        self._wait("Kueue's CRDs", lambda: kueue.served(api, resources))
+        self._wait("the CRDs", lambda: kueue.served(api, resources), timeout=240)
         # Not before: its garbage collector looks for new kinds every 30 s only, and Workloads have owners.
         self._launch(layout, "kube-controller-manager")
         kueue.apply_webhooks(api, manifests, layout)
@@ -237,6 +244,14 @@ class LocalCluster:
         reason = "AdmissionGated" if layout.feature_gates.get("AdmissionGatedBy") else "QuotaReserved"
         with kueue.probe(api):
             self._wait("Kueue's controllers", lambda: kueue.functional(api, reason))
+
+    def _check_frameworks(self) -> None:
+        known = [each.name for each in FRAMEWORKS]
+        for name in self._frameworks:
+            if name not in known:
+                raise LocalClusterError(f"no framework is called {name}: there are {', '.join(known)}")
+        if absent := [f for f in self._frameworks if f not in build.frameworks(self._cache)]:
+            raise LocalClusterError(f"no CRDs of {', '.join(absent)} here; `punctual cluster build` fetches them")
 
     def _launch(self, layout: Layout, name: str) -> None:
         command, environment = components.command(layout, name), layout.environment()
@@ -310,7 +325,7 @@ class LocalCluster:
         state = self._state()
         if not state:
             raise LocalClusterError(f"there is no local cluster in {self.folder}; `punctual cluster up` starts one")
-        return Layout(self.folder, self._cache, state["ports"], state["feature_gates"])
+        return Layout(self.folder, self._cache, state["ports"], state["feature_gates"], tuple(state["frameworks"]))
 
     def _processes(self) -> dict[str, Process]:
         return {name: Process(**fields) for name, fields in self._state().get("processes", {}).items()}
@@ -319,6 +334,7 @@ class LocalCluster:
         state = {
             "ports": layout.ports,
             "feature_gates": layout.feature_gates,
+            "frameworks": layout.frameworks,
             "processes": {name: asdict(process) for name, process in processes.items()},
         }
         written = self._state_file.with_suffix(".new")

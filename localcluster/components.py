@@ -50,8 +50,6 @@ CONTROLLERS = (
 )
 """Those of kube-controller-manager that a cluster of Jobs, Deployments and Kueue needs; all would cost memory."""
 
-KUEUE_FRAMEWORKS = ("batch/job",)
-
 # The defaults (20 to 50 requests a second) would be the bottleneck of a burst of jobs.
 _QPS, _BURST = 500, 1000
 
@@ -70,12 +68,15 @@ class Layout:
         Name of PORTS -> port on 127.0.0.1.
     feature_gates
         Kueue's, by name.
+    frameworks
+        What Kueue queues besides ``batch/job``: names of versions.FRAMEWORKS.
     """
 
     folder: Path
     cache: Path
     ports: dict[str, int]
     feature_gates: dict[str, bool]
+    frameworks: tuple[str, ...] = ()
 
     @property
     def pki(self) -> Path:
@@ -267,7 +268,7 @@ def _kueue_configuration(layout: Layout) -> dict[str, object]:
         "manageJobsWithoutQueueName": False,
         # As in the configuration that Kueue ships.
         "controller": {"groupKindConcurrency": {**dict.fromkeys(kinds, 5), **dict.fromkeys(single, 1)}},
-        "integrations": {"frameworks": list(KUEUE_FRAMEWORKS)},
+        "integrations": {"frameworks": ["batch/job", *layout.frameworks]},
     }
 
 

@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import yaml
 
 from localcluster.components import Layout
 from localcluster.rest import ApiError, Rest
+from localcluster.versions import framework
 
 NAMESPACE = "kueue-system"
 API = "/apis/kueue.x-k8s.io/v1beta2"
@@ -26,7 +28,7 @@ _WEBHOOKS = "/apis/admissionregistration.k8s.io/v1"
 _ACCOUNT = {"kind": "ServiceAccount", "namespace": NAMESPACE, "name": "kueue-controller-manager"}
 
 _KINDS_WITH_WEBHOOKS = ("job", "workload", "clusterqueue", "cohort", "resourceflavor")
-"""Kueue's webhooks for anything else fail every request of kinds that nobody enabled or installed here."""
+"""With those of the cluster's frameworks. All others would only cost: a Deployment's, say, is called for each one."""
 
 
 def apply_rbac(api: Rest, manifests: Path) -> None:
@@ -45,29 +47,43 @@ def apply_rbac(api: Rest, manifests: Path) -> None:
 
 
 def apply_crds(api: Rest, manifests: Path) -> set[str]:
-    """Kueue's CRDs; the plural names of their resources. They are served some seconds later: see :func:`served`."""
-    resources = set()
-    for file in sorted((manifests / "crd" / "bases").glob("*.yaml")):
+    """Kueue's CRDs; the paths of their resources. They are served some seconds later: see :func:`served`."""
+    return _apply_crds(api, sorted((manifests / "crd" / "bases").glob("*.yaml")))
+
+
+def apply_framework_crds(api: Rest, folders: Sequence[Path]) -> set[str]:
+    """The CRDs of other kinds of jobs (see :func:`localcluster.build.framework_crds`); the paths of their resources."""
+    return _apply_crds(api, [file for folder in folders for file in sorted(folder.glob("*.yaml"))])
+
+
+def _apply_crds(api: Rest, files: Sequence[Path]) -> set[str]:
+    def apply(file: Path) -> Iterator[str]:
         # As text: parsing Workload's 19,000 lines of YAML here would take longer than all the rest.
         crd = api("POST", _CRDS, file.read_text().removeprefix("---\n"), content_type="application/yaml")
-        resources.add(crd["spec"]["names"]["plural"])
-    return resources
+        spec = crd["spec"]
+        for version in spec["versions"]:
+            yield f"/apis/{spec['group']}/{version['name']}/{spec['names']['plural']}"
+
+    with ThreadPoolExecutor(4) as pool:
+        return {path for paths in pool.map(lambda file: list(apply(file)), files) for path in paths}
 
 
 def served(api: Rest, resources: set[str]) -> bool:
-    """Whether all of these resources of Kueue's are served."""
-    return resources <= {resource["name"] for resource in api("GET", API)["resources"]}
+    """Whether all of these resources (paths of their collections) are served."""
+    groups = {path.rpartition("/")[0] for path in resources}
+    return resources <= {f"{group}/{each['name']}" for group in groups for each in api("GET", group)["resources"]}
 
 
 def apply_webhooks(api: Rest, manifests: Path, layout: Layout) -> None:
     """Kueue's webhook configurations, calling 127.0.0.1 instead of a Service."""
+    kinds = (*_KINDS_WITH_WEBHOOKS, *(framework(name).webhook for name in layout.frameworks))
     authority = base64.b64encode((layout.pki / "ca.crt").read_bytes()).decode()
     for configuration in _documents(manifests / "webhook" / "manifests.yaml"):
         configuration["metadata"]["name"] = f"kueue-{configuration['metadata']['name']}"
         configuration["webhooks"] = [
             _on_this_machine(webhook, layout.ports["kueue-webhook"], authority)
             for webhook in configuration["webhooks"]
-            if webhook["name"].removesuffix(".kb.io")[1:] in _KINDS_WITH_WEBHOOKS
+            if webhook["name"].removesuffix(".kb.io")[1:] in kinds
         ]
         api("POST", f"{_WEBHOOKS}/{configuration['kind'].lower()}s", configuration)
 

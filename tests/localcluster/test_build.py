@@ -11,14 +11,16 @@ import pytest
 from localcluster import build
 from localcluster.errors import LocalClusterError
 from localcluster.toolchain import find_go
-from localcluster.versions import COMPONENTS
+from localcluster.versions import COMPONENTS, FRAMEWORKS
 
 FAKE_GO = r"""#!/bin/sh
 # Pretends to be Go: notes how it is called, "downloads" modules and "builds" what it is asked for.
 echo "$*" >> "$FAKE/calls"
 case "$1 $2" in
     "version "*) echo "go version go${FAKE_VERSION:-1.26.0} linux/amd64" ;;
-    "mod download") echo "{\"Dir\": \"$FAKE/source\"}" ;;
+    "mod download")
+        [ "$4" != "${FAKE_FORBIDDEN:-}" ] || { echo "not available: 403 Forbidden" >&2; exit 1; }
+        echo "{\"Dir\": \"$FAKE/source\"}" ;;
     "build "*)
         echo "go: downloading example.com/a v1.0.0" >&2
         [ -z "$FAKE_FAILS" ] || { echo "main.go:1:1: $FAKE_FAILS" >&2; exit 1; }
@@ -45,9 +47,14 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (source / "kustomize" / "stage" / "node").mkdir(parents=True)
     (source / "kustomize" / "stage" / "node" / "stage.yaml").write_text("a stage")
     (source / "cmd" / "kueue" / "main.go").write_text('metricsCertPath := "/etc/kueue/metrics/certs"')
-    (source / "go.mod").write_text(
-        "require (\n\tk8s.io/api v0.0.0\n\tk8s.io/utils v0.0.0-20260210185600-b8788abfbbc2\n)\n"
-    )
+    required = {each.module: "v1.2.3" for each in FRAMEWORKS}
+    required |= {"k8s.io/api": "v0.0.0", "k8s.io/utils": "v0.0.0-20260210185600-b8788abfbbc2"}
+    lines = "".join(f"\t{name} {version}\n" for name, version in required.items())
+    (source / "go.mod").write_text(f"require (\n{lines})\n")
+    for each in FRAMEWORKS:
+        for file in each.crds:
+            (source / file).parent.mkdir(parents=True, exist_ok=True)
+            (source / file).write_text(f"a CRD of {each.name}")
     monkeypatch.setenv("PATH", f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("FAKE", str(folder))
     return folder
@@ -72,6 +79,35 @@ def test_everything_is_built_once(fake: Path, tmp_path: Path) -> None:
     before = calls(fake)
     build.build(lines.append, cache)
     assert calls(fake) == before
+
+
+def test_crds_come_in_the_versions_that_kueue_requires(fake: Path, tmp_path: Path) -> None:
+    """The CRDs of other job kinds are copied beside the binaries, from the modules of Kueue's own go.mod."""
+    cache = tmp_path / "cache"
+    build.build(lambda line: None, cache)
+    assert build.frameworks(cache) == [each.name for each in FRAMEWORKS]
+    jobset, trainer = build.framework_crds(["trainer.kubeflow.org/trainjob"], cache)
+    assert (jobset / "jobset.x-k8s.io_jobsets.yaml").read_text() == "a CRD of jobset.x-k8s.io/jobset"
+    assert len(list(trainer.iterdir())) == 3
+    assert "mod download -json sigs.k8s.io/jobset@v1.2.3" in calls(fake)
+
+
+def test_a_kind_whose_crds_are_not_to_be_had_is_left_out(
+    fake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A module that the proxy refuses costs what needs it and nothing else; the next build tries again."""
+    cache, lines = tmp_path / "cache", list[str]()
+    monkeypatch.setenv("FAKE_FORBIDDEN", "sigs.k8s.io/jobset@v1.2.3")
+    build.build(lines.append, cache)
+    assert build.missing(cache) == []
+    left = {each.name for each in FRAMEWORKS} - set(build.frameworks(cache))
+    assert left == {"jobset.x-k8s.io/jobset", "trainer.kubeflow.org/trainjob"}
+    (line,) = (line for line in lines if "not to be had" in line)
+    assert "no jobset.x-k8s.io/jobset in local clusters" in line
+    assert "403" in line
+    monkeypatch.delenv("FAKE_FORBIDDEN")
+    build.build(lines.append, cache)
+    assert build.frameworks(cache) == [each.name for each in FRAMEWORKS]
 
 
 def test_kubernetes_is_built_from_released_modules(fake: Path, tmp_path: Path) -> None:
