@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -61,6 +61,13 @@ def up(
         list[str] | None,
         typer.Option(help="A feature gate of Kueue's, NAME=true or NAME=false. May be given several times."),
     ] = None,
+    framework: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Another kind of jobs that Kueue is to queue, as jobset.x-k8s.io/jobset (its CRD, not its operator). "
+            "May be given several times; takes some seconds more."
+        ),
+    ] = None,
 ) -> None:
     """Start a cluster, afresh, with Punctual's policies and two namespaces to play in.
 
@@ -72,7 +79,7 @@ def up(
     gates = dict(_gate(text) for text in feature_gate or [])
     with _errors_told():
         progress = _timed()
-        cluster = _cluster(folder, gates, progress)
+        cluster = _cluster(folder, gates, framework or [], progress)
         if any(status.running for status in cluster.status()):
             typer.echo("it is up already (punctual cluster down ends it)", err=True)
         else:
@@ -155,14 +162,19 @@ def start(name: Name, folder: Folder = None) -> None:
 
 
 def _cluster(
-    folder: Path | None, feature_gates: dict[str, bool] | None = None, progress: Callable[[str], None] | None = None
+    folder: Path | None,
+    feature_gates: dict[str, bool] | None = None,
+    frameworks: Sequence[str] = (),
+    progress: Callable[[str], None] | None = None,
 ) -> LocalCluster:
     import platformdirs
 
     from localcluster.cluster import LocalCluster
 
     folder = folder or platformdirs.user_state_path("punctual") / "cluster"
-    return LocalCluster(folder, feature_gates=feature_gates, progress=progress or (lambda line: None))
+    return LocalCluster(
+        folder, feature_gates=feature_gates, frameworks=frameworks, progress=progress or (lambda line: None)
+    )
 
 
 def _apply(cluster: LocalCluster) -> None:

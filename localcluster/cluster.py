@@ -325,7 +325,9 @@ class LocalCluster:
         state = self._state()
         if not state:
             raise LocalClusterError(f"there is no local cluster in {self.folder}; `punctual cluster up` starts one")
-        return Layout(self.folder, self._cache, state["ports"], state["feature_gates"], tuple(state["frameworks"]))
+        return Layout(
+            self.folder, self._cache, state["ports"], state["feature_gates"], tuple(state.get("frameworks", ()))
+        )
 
     def _processes(self) -> dict[str, Process]:
         return {name: Process(**fields) for name, fields in self._state().get("processes", {}).items()}

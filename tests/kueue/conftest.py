@@ -40,7 +40,11 @@ MANIFESTS = Path(__file__).parents[2] / "manifests"
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """The cluster of this run, with Punctual's manifests applied and acting."""
-    local = LocalCluster(tmp_path_factory.mktemp("cluster"))
+    yield from with_punctual(LocalCluster(tmp_path_factory.mktemp("cluster")))
+
+
+def with_punctual(local: LocalCluster) -> Iterator[LocalCluster]:
+    """Start a cluster, with Punctual's manifests applied and acting; take it down in the end."""
     try:
         local.stop_with_me()
         local.up()
