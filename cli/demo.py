@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -75,8 +77,12 @@ def demo(
         return
     for number, outcome in enumerate(outcomes, 1):
         _tell(console, number, outcome)
+    punctual = "punctual" if shutil.which("punctual") else sys.argv[0]  # make runs it from .venv/bin
     console.print(
-        f"Took {seconds:.0f} s. Now with jobs of your own: punctual plan -f examples/01-four-jobs", style="dim"
+        f"Took {seconds:.0f} s. Now with jobs of your own: {punctual} plan -f examples/01-four-jobs",
+        style="dim",
+        markup=False,
+        soft_wrap=True,
     )
 
 

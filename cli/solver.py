@@ -58,13 +58,16 @@ def solver(
 ) -> None:
     """Plan for whoever asks, over gRPC (service punctual.planner.v1.Planner, with health and reflection).
 
-    Prints one line with the addresses when it takes calls: the kernels are compiled first, which takes a minute where
-    they are not cached. $NUMBA_CACHE_DIR says where they are cached; it must be writable, nothing else need be.
+    Prints one line with the addresses when it takes calls: the kernels are
+    compiled first, which takes a minute where they are not cached.
+    $NUMBA_CACHE_DIR says where they are cached; it must be writable, nothing
+    else need be.
 
-    On SIGTERM or ^C it takes no more calls and ends when those under way have ended.
+    On SIGTERM or ^C it takes no more calls and ends when those under way have
+    ended.
 
-    Exit codes: 0 told to stop (or, with --check, serving); 1 failed; 2 wrong options or address; 3 (--check) not
-    serving.
+    Exit codes: 0 told to stop (or, with --check, serving); 1 failed; 2 wrong
+    options or address; 3 (--check) not serving.
     """
     style = log_format or (LogFormat.TEXT if sys.stderr.isatty() else LogFormat.JSON)
     configure(style)
