@@ -24,6 +24,7 @@ class Run:
 
     running: float = 0
     ended: float = 0
+    pending: float = 0
     reserved: float = 0
     finished: float = 0
     evictions: int = 0
@@ -82,6 +83,7 @@ class Observer:
             return
         namespace = workload["metadata"]["namespace"]
         run = self.run(namespace, owners[0]["name"])
+        run.pending = run.pending or at
         holds = condition_of(workload, "QuotaReserved").get("status") == "True"
         finished = kind == "DELETED" or condition_of(workload, "Finished").get("status") == "True"
         if holds and not run.reserved:
