@@ -59,6 +59,9 @@ MOST_PULL = 1 << 10
 MOST_SUM = 1 << 40
 """Largest sum of a linear constraint or objective in the solver's units."""
 
+LARGEST_SCALE = 1e300
+"""Weights may be so small that what makes whole numbers of them would be infinite."""
+
 ENERGY_ROWS = 40
 """Due dates, spread evenly, for which a part of the tree gets an energy row."""
 
@@ -333,11 +336,11 @@ def _certainly_late(scheduler: Scheduler, work: Work) -> Bools:
 
 
 def _scale(weight: Float64s) -> float:
-    """Factor that makes weights whole numbers for the solver: 1 where they are."""
+    """Factor that makes weights whole numbers for the solver: 1 where they are. Finite, however small they are."""
     total = float(weight.sum())
     if total <= MOST_SUM and (weight == np.floor(weight)).all():
         return 1.0
-    return MOST_SUM / total
+    return min(MOST_SUM / total, LARGEST_SCALE)
 
 
 def _add_energy(scheduler: Scheduler, model: _Model, rows: Int64s) -> None:

@@ -31,6 +31,9 @@ DAY = 24 * 3_600_000
 MAX_DURATION = 10 * 365 * DAY
 """Longest run time that is taken for real, in milliseconds: ten years."""
 
+MAX_WEIGHT = 1e12
+"""Largest weight: sums of larger ones would lose the smaller ones, or be infinite."""
+
 UNKNOWN_REMAINING = 60_000
 """How long a running row is expected to hold its quota when its own estimate makes no sense, in milliseconds."""
 
@@ -170,8 +173,8 @@ class _Rows:
         self.duration = duration
 
         ours = ~is_running
-        bad_weight = ours & ~(np.isfinite(self.weight) & (self.weight >= 0))
-        self._invalid("weight", bad_weight, self.weight, "is {}; a weight must be a number from 0 up")
+        bad_weight = ours & ~((self.weight >= 0) & (self.weight <= MAX_WEIGHT))
+        self._invalid("weight", bad_weight, self.weight, f"is {{}}; a weight must be a number from 0 to {MAX_WEIGHT:g}")
         for name, values in (("created_ms", created), ("release_ms", release), ("due_ms", due)):
             self._invalid(name, ours & (values < 0), values, "is {}; an instant must not be negative")
             far = ours & (values > now + MAX_TIME)

@@ -50,6 +50,9 @@ HOUR = 3_600_000
 TEN_YEARS = 10 * 365 * 24 * HOUR
 """Longest run time that is taken for real."""
 
+LARGEST_WEIGHT = 1e12
+"""Largest weight that is taken for real."""
+
 MINUTE = 60_000
 """How long running work is expected to go on that says nothing sensible itself: its quota is in use all the same."""
 
@@ -135,7 +138,9 @@ class _Check:
         quota, shapes = self.request.quota, self.request.shapes
         result = (self.queue < len(self.open)) & (self.shape < len(shapes))
         result &= np.isin(self.state, (pb.PENDING, pb.IN_FLIGHT, pb.FOREIGN))
-        result &= (self.duration > 0) & (self.duration <= TEN_YEARS) & (self.weight >= 0) & np.isfinite(self.weight)
+        result &= (
+            (self.duration > 0) & (self.duration <= TEN_YEARS) & (self.weight >= 0) & (self.weight <= LARGEST_WEIGHT)
+        )
         for instant in (self.created, self.release, self.due):
             result &= (instant >= 0) & (instant <= self.now + LONGEST)
         result[result] = self.open[self.queue[result]]

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_requests import add, request
 
-from solver.cpsat import _profile, limits
+from solver.cpsat import _profile, _scale, limits
 from solver.decode import decode
 from solver.quota import UNLIMITED
 from solver.slots import Held, Slots, compact, hold
@@ -48,3 +48,11 @@ def test_what_is_held_never_overfills():
     """Use over time is a step function, cut at the capacity and where the model ends."""
     held = Held(*(np.array(column) for column in ([0, 0, 1, 0], [3, 2, 9, 1], [0, 5, 0, 20], [10, 8, 9, 30])))
     assert _profile(held, frozenset({0}), 4, 20) == [(0, 5, 3), (5, 8, 4), (8, 10, 3)]
+
+
+def test_the_scale_of_weights_is_finite():
+    """However small weights are, the whole numbers made of them are finite; whole weights stay as they are."""
+    for weight in ([5e-324], [1e-310, 5e-324], [0.0, 5e-324], [0.5, 1e12]):
+        scaled = np.array(weight) * _scale(np.array(weight))
+        assert np.isfinite(scaled).all()
+    assert _scale(np.array([0.0, 3.0])) == 1.0

@@ -45,6 +45,7 @@ ROWS = [
     (column("weight", math.nan), "workloads.weight[0]", "is nan"),
     (column("weight", math.inf), "workloads.weight[0]", "is inf"),
     (column("weight", -1.0), "workloads.weight[0]", "is -1.0"),
+    (column("weight", 1e13), "workloads.weight[0]", "from 0 to 1e+12"),
     (column("due_ms", -1), "workloads.due_ms[0]", "must not be negative"),
     (column("due_ms", 1 << 62), "workloads.due_ms[0]", "from now"),
     (column("release_ms", -1), "workloads.release_ms[0]", "must not be negative"),
