@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import socket
+import ssl
 import stat
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -55,7 +56,7 @@ class Options:
 
 
 class CannotListen(ValueError):
-    """An address that cannot be listened on: what is wrong with it, and what to do."""
+    """An address or certificate that cannot be listened with: what is wrong with it, and what to do."""
 
 
 class Server:
@@ -64,7 +65,7 @@ class Server:
     Raises
     ------
     CannotListen
-        If an address is wrong or taken.
+        If an address is wrong or taken, or the TLS options make no sense.
     OSError
         If a file of the TLS options cannot be read.
     """
@@ -121,9 +122,24 @@ class Server:
 def _credentials(options: Options) -> grpc.ServerCredentials | None:
     if options.certificate is None or options.key is None:
         return None
+    _check_tls(options.certificate, options.key, options.client_ca)
     pair = options.key.read_bytes(), options.certificate.read_bytes()
     ca = options.client_ca.read_bytes() if options.client_ca else None
     return grpc.ssl_server_credentials([pair], ca, require_client_auth=ca is not None)
+
+
+def _check_tls(certificate: Path, key: Path, client_ca: Path | None) -> None:
+    """What gRPC says of files it cannot use is that the address cannot be listened on."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(certificate, key, password=lambda: "")  # nobody is there to be asked for one
+    except (ssl.SSLError, ValueError) as error:
+        raise CannotListen(f"certificate {certificate} and key {key} cannot be used: {error}") from None
+    try:
+        if client_ca is not None:
+            context.load_verify_locations(client_ca)
+    except ssl.SSLError as error:
+        raise CannotListen(f"client CA {client_ca} cannot be used: {error}") from None
 
 
 def _listen(server: grpc.Server, address: str, credentials: grpc.ServerCredentials | None) -> str:

@@ -446,6 +446,21 @@ def test_addresses_that_cannot_be_listened_on(tmp_path: Path, address: str, word
         Server(Options((address.format(folder=tmp_path),)))
 
 
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"certificate": "ca.key"}, "certificate .*ca.key and key .*server.key cannot be used"),
+        ({"key": "client.key"}, "certificate .*server.crt and key .*client.key cannot be used"),
+        ({"client_ca": "ca.key"}, "client CA .*ca.key cannot be used"),
+    ],
+)
+def test_tls_files_that_cannot_be_used(certificates: Certificates, given: dict[str, str], words: str) -> None:
+    """A file that is no certificate, or not the key's, is what is said to be wrong, and not the address."""
+    files = {"certificate": "server.crt", "key": "server.key", "client_ca": "ca.crt"} | given
+    with pytest.raises(CannotListen, match=words):
+        Server(Options(("127.0.0.1:0",), **{name: certificates.folder / file for name, file in files.items()}))
+
+
 def test_no_address_is_taken_from_another_server(server: Server) -> None:
     """A port and a socket on which somebody listens are not taken over."""
     for address in server.addresses:
