@@ -67,7 +67,7 @@ def plan(
             metavar="ADDRESS", help="Ask this solver (host:port, unix:///path). Default: plan in this process."
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Source of random choices.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=(1 << 63) - 1, help="Source of random choices.")] = 0,
     kubeconfig: Annotated[Path | None, typer.Option(help="As kubectl's. Default: $KUBECONFIG, ~/.kube/config.")] = None,
     context: Annotated[str | None, typer.Option(help="Context of the kubeconfig.")] = None,
     fail_on_late: Annotated[
@@ -158,9 +158,12 @@ def _instant(text: str | None) -> int:
     if text is None:
         return int(time.time()) * 1000  # whole seconds, as creation times have: a deadline of 1h is an hour from now
     try:
-        return parse_instant(text)
+        instant = parse_instant(text)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--now") from None
+    if instant <= 0:
+        raise typer.BadParameter(f"{text} is before 1970", param_hint="--now")
+    return instant
 
 
 def _settings(budget: str, default_duration: str, seed: int) -> Settings:

@@ -15,6 +15,9 @@ from solver.explain import quantity
 NAME = 26
 """Columns for a name in the chart; longer ones lose their beginning."""
 
+FAR = 253_402_128_000_000
+"""9999-12-30, about the last day that can be written; milliseconds since the Unix epoch."""
+
 
 class Clock:
     """Writes instants as people read them: ``06:10``, with the day when it is not today, with seconds when it is near.
@@ -33,7 +36,7 @@ class Clock:
 
     def local(self, instant: int) -> datetime:
         """The instant as a date and time of the zone."""
-        return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=instant)).astimezone(self._zone)
+        return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=min(instant, FAR))).astimezone(self._zone)
 
     def __call__(self, instant: int) -> str:
         time = self.local(instant)

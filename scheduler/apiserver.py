@@ -287,6 +287,7 @@ def connect(kubeconfig: Path | None = None, context: str | None = None, connecti
     NoCluster
         Nothing is configured, or it cannot be read.
     """
+    import yaml
     from kubernetes import client
     from kubernetes.utils.keepalive import tcp_keepalive_socket_options
 
@@ -306,7 +307,7 @@ def connect(kubeconfig: Path | None = None, context: str | None = None, connecti
             file = None if kubeconfig is None else str(kubeconfig)
             config.load_kube_config(config_file=file, context=context, client_configuration=settings)
             namespace = _context_namespace(file, context) or namespace
-    except (config.ConfigException, OSError, ValueError, TypeError) as error:
+    except (config.ConfigException, yaml.YAMLError, OSError, ValueError, TypeError, AttributeError, KeyError) as error:
         tried = str(kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config")
         raise NoCluster(f"no cluster to talk to: {error} (read {tried}); name one with --kubeconfig FILE") from error
     return ApiServer(client.ApiClient(settings), namespace)

@@ -150,6 +150,9 @@ def _documents(path: str, text: str, files: Files) -> Iterator[tuple[Place, _Ite
             if path.endswith(".json"):
                 _complain(files, Place(path, error.lineno), f"is not JSON: {error.msg}")
                 return
+        except (ValueError, RecursionError) as error:
+            _complain(files, Place(path, 1), f"is not JSON that can be read: {error}")
+            return
         else:
             yield Place(path, 1), _Item(data, [])
             return
@@ -164,7 +167,7 @@ def _documents(path: str, text: str, files: Files) -> Iterator[tuple[Place, _Ite
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             _complain(files, Place(path, first + (mark.line if mark else 0)), f"is not YAML: {error.problem}")
-        except yaml.YAMLError as error:
+        except (yaml.YAMLError, ValueError, RecursionError) as error:
             _complain(files, Place(path, first), f"is not YAML: {' '.join(str(error).split())}")
         finally:
             loader.dispose()
@@ -267,13 +270,19 @@ def _wrong(kind: str, item: dict[str, Any]) -> str:
     for column in ("labels", "annotations"):
         if not isinstance(item["metadata"].get(column) or {}, dict):
             return f"metadata.{column} is not a mapping"
-    if not isinstance(item.get("spec") or {}, dict):
-        return "spec is not a mapping"
+    for part in ("spec", "status"):
+        if not isinstance(item.get(part) or {}, dict):
+            return f"{part} is not a mapping"
+    conditions = (item.get("status") or {}).get("conditions") or []
+    if not isinstance(conditions, list) or not all(isinstance(condition, dict) for condition in conditions):
+        return "status.conditions is not a list of mappings"
     spec = item.get("spec") or {}
     if kind == "Job":
         pod = (spec.get("template") or {}).get("spec") if isinstance(spec.get("template") or {}, dict) else None
         if not isinstance(pod, dict) or not isinstance(pod.get("containers"), list) or not pod["containers"]:
             return "spec.template.spec.containers is missing"
+        if not all(isinstance(container, dict) for container in pod["containers"]):
+            return "spec.template.spec.containers is not a list of mappings"
         for field_name in ("parallelism", "completions"):
             value = spec.get(field_name)
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):

@@ -173,7 +173,10 @@ def test_nothing_to_plan_is_said(run: Run) -> None:
         (["-f", "examples/01-four-jobs", "--budget", "1"], 2, "has no unit"),
         (["-f", "examples/01-four-jobs", "--default-duration", "0s"], 2, "is not positive"),
         (["--gate-all"], 2, "works with files only"),
+        (["-f", "examples/01-four-jobs", "--now", "1969-12-01T06:00:00Z"], 2, "is before 1970"),
+        (["-f", "examples/01-four-jobs", "--seed", "-1"], 2, "greater than or equal to 0"),
         (["--kubeconfig", "nowhere"], 1, "no cluster to talk to"),
+        (["--kubeconfig", "examples/01-four-jobs/queues.yaml"], 1, "no cluster to talk to"),
         (["-f", "examples/01-four-jobs", "--solver", "unix:///nowhere"], 1, "planner at unix:///nowhere: UNAVAILABLE"),
     ],
 )
@@ -204,6 +207,7 @@ def test_the_time_is_now_unless_it_is_given() -> None:
         (16 * 3_600_000, "Sat 00:00"),
         (10 * 86_400_000, "2027-01-25 08:00"),
         (-86_400_000, "Thu 08:00"),
+        (1 << 51, "9999-12-30 00:00"),
     ],
 )
 def test_instants_are_written_as_people_read_them(instant: int, expected: str) -> None:

@@ -119,6 +119,12 @@ def test_an_error_in_one_document_does_not_cost_the_others(tmp_path: Path) -> No
             "only kueue.x-k8s.io/v1beta2",
         ),
         ("kind: Job\napiVersion: batch/v1\nmetadata: {name: a, labels: [x]}\n", 1, "metadata.labels is not a mapping"),
+        (JOB.format(name="a") + "status: [x]\n", 1, "status is not a mapping"),
+        (JOB.format(name="a") + "status: {conditions: x}\n", 1, "status.conditions is not a list of mappings"),
+        (JOB.format(name="a") + "status: {conditions: [null]}\n", 1, "status.conditions is not a list of mappings"),
+        ("number: " + "9" * 5000, 1, "is not YAML"),
+        ('{"number": ' + "9" * 5000 + "}", 1, "is not JSON that can be read"),
+        ('{"a":' * 20_000 + "1" + "}" * 20_000, 1, "is not JSON that can be read"),
     ],
 )
 def test_what_cannot_be_used_is_told_with_its_line(tmp_path: Path, text: str, line: int, message: str) -> None:
