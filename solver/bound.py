@@ -19,7 +19,7 @@ from numba import njit
 
 from solver.energy import Part, Parts
 from solver.problem import NEVER, Float64s, Problem
-from solver.quota import Int64s
+from solver.quota import Bools, Int64s
 from solver.schedule import Scheduler
 
 MOST_ROWS = 1_000_000
@@ -29,17 +29,31 @@ PART_ROWS = 500
 """How many rows' worth of time looking at one part takes by itself."""
 
 
+def certain_late_weight(scheduler: Scheduler) -> float:
+    """Weight that is late in any plan, whatever else is planned: a bound that takes no time."""
+    problem = scheduler.problem
+    late, _ = _certain(scheduler)
+    return rounded(problem, float(problem.weight[late].sum()))
+
+
 def late_weight_bound(scheduler: Scheduler) -> float:
     """The least late weight of any plan for the scheduler's problem."""
+    problem = scheduler.problem
+    late, open_rows = _certain(scheduler)
+    certain = float(problem.weight[late].sum())
+    rows = np.flatnonzero(open_rows)
+    rows = rows[np.argsort(problem.due[rows], kind="stable")]
+    return rounded(problem, certain + (_by_parts(scheduler, rows) if len(rows) else 0.0))
+
+
+def _certain(scheduler: Scheduler) -> tuple[Bools, Bools]:
+    """Rows that are late whatever is planned, and rows of which nobody knows yet; both ``bool [n]``."""
     problem, fixed = scheduler.problem, scheduler.fixed
     placed = fixed.start >= 0
     late = placed & (fixed.start + problem.duration > problem.due)
     counts = (problem.due < NEVER) & (problem.weight > 0) & ~placed
     hopeless = counts & (problem.release + problem.duration > problem.due)
-    certain = float(problem.weight[late | hopeless].sum())
-    rows = np.flatnonzero(counts & ~hopeless)
-    rows = rows[np.argsort(problem.due[rows], kind="stable")]
-    return rounded(problem, certain + (_by_parts(scheduler, rows) if len(rows) else 0.0))
+    return late | hopeless, counts & ~hopeless
 
 
 def rounded(problem: Problem, bound: float) -> float:

@@ -26,7 +26,7 @@ import numpy as np
 from ortools.sat.python import cp_model
 
 from solver.api import planner_pb2 as pb
-from solver.bound import late_weight_bound, rounded
+from solver.bound import rounded
 from solver.cpus import cpus
 from solver.energy import Parts
 from solver.greedy import finish
@@ -85,7 +85,7 @@ def improve(scheduler: Scheduler, best: Plan, policy: pb.Policy, limit: Limit, s
     effort = _Effort(scheduler, limit, seed)
     bound = 0.0
     candidates = [best]
-    if best.objective.late_weight > late_weight_bound(scheduler):
+    if best.objective.late_weight > best.bound:
         for plan in _on_time(scheduler, work, best, effort, ON_TIME_SHARE if early else 1.0):
             bound = max(bound, plan.bound)
             candidates.append(plan)

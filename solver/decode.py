@@ -125,8 +125,6 @@ def _check_policy(policy: pb.Policy) -> None:
             raise InvalidRequest(f"policy.objective[{k}]", f"lists {pb.ObjectiveLevel.Name(level)} again")
     if policy.engine not in pb.Engine.values():
         raise InvalidRequest("policy.engine", f"is {policy.engine}, which is no engine that this planner knows")
-    if policy.engine == pb.SEARCH:
-        raise InvalidRequest("policy.engine", "is SEARCH, which this planner does not have")
     if not 0 <= policy.ageing_ms <= MAX_TIME:
         raise InvalidRequest("policy.ageing_ms", f"is {policy.ageing_ms}; must be between 0 and {MAX_TIME}")
     if not 0 <= policy.stability_threshold < math.inf:

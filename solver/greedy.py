@@ -24,7 +24,7 @@ def greedy(problem: Problem, policy: pb.Policy | None = None, stop: Flag | None 
 
 
 def rule_plans(scheduler: Scheduler, policy: pb.Policy) -> Iterator[Plan]:
-    """A plan for each selection and each rule, as they are asked for, the most promising first; at least one.
+    """A plan for each selection and each rule, as they are asked for, the quickest first, then the best; at least one.
 
     A policy for which being on time is not what counts most gets plans that put nothing back for being late, too.
     """
@@ -35,19 +35,19 @@ def rule_plans(scheduler: Scheduler, policy: pb.Policy) -> Iterator[Plan]:
         shortest = work.rows[np.lexsort((work.rows, work.energy, ~work.aged))]
         yield finish(scheduler, scheduler.schedule(shortest), "greedy/shortest")
     seen: list[Int64s] = []
-    for name, order in _orders(scheduler, work):
+    for name, order in orders(scheduler, work):
         if any(np.array_equal(order, other) for other in seen):
             continue
         seen.append(order)
         yield finish(scheduler, scheduler.schedule(order, tail), f"greedy/{name}")
 
 
-def _orders(scheduler: Scheduler, work: Work) -> Iterator[tuple[str, Int64s]]:
+def orders(scheduler: Scheduler, work: Work) -> Iterator[tuple[str, Int64s]]:
+    """Orders of the work that can be on time, by selection and by rules, with their names."""
+    yield "half-slack", work.order(RULES["half-slack"](work))  # at once; selection takes a moment to prepare
     selection = Selection(scheduler, work)
-    for k, taste in enumerate(TASTES):
+    for taste in TASTES:
         yield "selection", selection.order(taste)
-        if k == 0:  # one good rule early, for when there is no time for more
-            yield "half-slack", work.order(RULES["half-slack"](work))
     for name, rule in RULES.items():
         yield name, work.order(rule(work))
 

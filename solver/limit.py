@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from copy import copy
 
 from solver.api import planner_pb2 as pb
 
@@ -28,6 +29,13 @@ class Limit:
     def seconds_left(self) -> float:
         """Wall-clock time that is left; infinite when there is no such limit."""
         return max(0.0, self._end - time.monotonic())
+
+    def part(self, share: float) -> Limit:
+        """A limit that ends earlier: with a share of what is left of the time, and of the work."""
+        result = copy(self)
+        result.work = math.ceil(self.work * share)
+        result._end = time.monotonic() + self.seconds_left() * share
+        return result
 
     def over(self) -> bool:
         """Whether the time is up."""

@@ -34,7 +34,7 @@ class Objective:
     tardiness: float
     """Sum of weight × hours late, over all late work that is not hard."""
     start_hours: float
-    """Mean start in hours, best effort included, by ``Problem.pull``: work starts, and quota is used, early."""
+    """Mean start in hours, best effort included, weighted by ``Problem.pull``."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from solver.api import planner_pb2 as pb
-from solver.bound import late_weight_bound
+from solver.bound import certain_late_weight, late_weight_bound
 from solver.buckets import Flag
 from solver.decode import decode
 from solver.encode import encode
@@ -16,10 +16,14 @@ from solver.plan import Plan
 from solver.previous import previous_plan, worth_moving
 from solver.problem import Problem
 from solver.schedule import Scheduler
+from solver.search import search
 from solver.worth import better
 
-CP_SAT_ROWS = 400
-"""Most rows of ours for which CP-SAT is tried unasked."""
+CP_SAT_ROWS = 200
+"""Most rows of ours for which CP-SAT is tried unasked; with more, search finds more in the same time."""
+
+SEARCH_SHARE = 0.3
+"""Part of the budget for search when CP-SAT is to follow."""
 
 
 def plan(
@@ -45,7 +49,7 @@ def plans(
 
     There always is one, also when nothing is to be planned and when time is up at once. The plan in force comes first,
     as far as there is one, and stays unless another is better by more than the policy's threshold. Then priority rules
-    take turns; for some hundred rows CP-SAT uses what is left of the budget.
+    take turns; search, and for few rows CP-SAT, use what is left of the budget.
 
     Parameters
     ----------
@@ -67,7 +71,7 @@ def plans(
     """
     policy, limit = policy or pb.Policy(), Limit(budget or pb.Budget())
     scheduler = Scheduler(problem, stop)
-    bound = late_weight_bound(scheduler)
+    bound = certain_late_weight(scheduler)
     best = previous_plan(scheduler, policy)
     in_force = best is not None
     if best is not None:
@@ -89,22 +93,36 @@ def plans(
 def _candidates(scheduler: Scheduler, policy: pb.Policy, limit: Limit, seed: int) -> Iterator[Plan]:
     """Plans of all engines in turn, at least one; bounds are those that the engine itself has proved."""
     best: Plan | None = None
+    bound = 0.0
     for candidate in rule_plans(scheduler, policy):
         yield candidate
+        first = best is None
         if best is None or better(scheduler.problem, candidate, best, policy):
             best = candidate
         if limit.over() or scheduler.stop[0]:
             return
-    unasked = policy.engine == pb.ENGINE_UNSPECIFIED and len(scheduler.ours) <= CP_SAT_ROWS
-    if best is not None and (unasked or policy.engine == pb.CP_SAT):
+        if first:  # not before a plan is out
+            bound = late_weight_bound(scheduler)
+            yield replace(best, bound=bound)
+    assert best is not None  # there is at least one rule
+    cp_sat = policy.engine == pb.CP_SAT or (
+        policy.engine == pb.ENGINE_UNSPECIFIED and len(scheduler.ours) <= CP_SAT_ROWS
+    )
+    if policy.engine in (pb.ENGINE_UNSPECIFIED, pb.SEARCH):
+        part = limit.part(SEARCH_SHARE) if cp_sat else limit
+        for candidate in search(scheduler, best, policy, part, seed, bound):
+            yield candidate
+            if better(scheduler.problem, candidate, best, policy):
+                best = candidate
+    if cp_sat and not limit.over():
         from solver.cpsat import improve  # OR-tools takes a moment to load
 
-        yield from improve(scheduler, best, policy, limit, seed)
+        yield from improve(scheduler, replace(best, bound=bound), policy, limit, seed)
 
 
 def warm_up() -> None:
     """Compile or load all kernels and CP-SAT, so that the first real plan does not wait for them."""
-    request = pb.PlanRequest(schema=1, now_ms=1, policy=pb.Policy(engine=pb.CP_SAT))
+    request = pb.PlanRequest(schema=1, now_ms=1, policy=pb.Policy())
     request.quota.resources.append("gpu")
     request.quota.flavors.add(name="gpu")
     group = request.quota.cluster_queues.add(name="queue").resource_groups.add(covered_resources=[0])

@@ -26,6 +26,10 @@ MAX_TIME = 1 << 52
 """Longest time accepted, in milliseconds."""
 
 
+EVEN = 0.1
+"""Part of the mean start in which each row counts alike; in the rest it counts by its quota × time."""
+
+
 class State(IntEnum):
     """State of a workload; values are those of the proto's WorkloadState."""
 
@@ -140,14 +144,14 @@ class Problem:
     def pull(self) -> Float64s:
         """How much it counts how early a row starts: ``float64 [n]``, together 1.
 
-        Half of it is shared out evenly, so that no work waits for long without need; half by quota × time, so that
-        quota is in use early. (When all quota is in use all the time, the order of the work makes no difference to the
-        second half. Quota that lies idle now, because wide work was left to run alone at the end, does.)
+        A small part of it is shared out evenly, so that small work does not wait without need; the rest by quota ×
+        time, so that quota is in use early. (While all quota is in use, the order of the work makes no difference to
+        the rest. Quota that lies idle, and wide work that is left to run alone at the end, do.)
         """
         energy = self.size * self.duration
         even = np.full(len(self), 1 / max(1, len(self)))
         total = float(energy.sum())
-        return (even + energy / total) / 2 if total > 0 else even
+        return EVEN * even + (1 - EVEN) * energy / total if total > 0 else even
 
 
 def _option_sizes(tree: QuotaTree, options: Options) -> Float64s:

@@ -86,7 +86,7 @@ class Scheduler:
             queue,
         )
         self.floor = np.zeros(int(queue.max(initial=-1)) + 1, dtype=np.int64)
-        self.edge = _edges(problem, self.compact)
+        self.edge = edges(problem, self.compact)
         self.hints = make_hints(self.compact.needs, problem.duration)
         self.held: Held = self.compact.held
         self._use = make_use(self.compact.slots, self.held, self.edge)
@@ -233,9 +233,13 @@ def _strict_queues(problem: Problem) -> Int32s:
     return strict[problem.options.node[problem.pair]]
 
 
-def _edges(problem: Problem, compact: Compact) -> Int64s:
-    """Bucket borders: even over the time that all work should take, then ever longer up to the horizon."""
-    buckets = int(np.clip((1 << 22) // max(1, len(problem)), 2048, 16384))
+def edges(problem: Problem, compact: Compact, buckets: int | None = None) -> Int64s:
+    """Bucket borders: even over the time that all work should take, then ever longer up to the horizon.
+
+    How many ``buckets``: the more the finer; if not given, it goes by the number of rows.
+    """
+    if buckets is None:
+        buckets = int(np.clip((1 << 22) // max(1, len(problem)), 2048, 16384))
     buckets = min(buckets, max(256, MOST_ENTRIES // max(1, len(compact.slots.up))))
     near = int(buckets * NEAR)
     span = max(float(near), min(float(problem.horizon), _span(problem, compact)))

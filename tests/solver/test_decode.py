@@ -92,7 +92,6 @@ TABLES = [
     (lambda r: setattr(r.policy, "ageing_ms", -1), "policy.ageing_ms"),
     (lambda r: setattr(r.policy, "stability_threshold", math.nan), "policy.stability_threshold"),
     (lambda r: setattr(r.policy, "engine", 77), "policy.engine"),
-    (lambda r: setattr(r.policy, "engine", pb.SEARCH), "policy.engine"),
     (lambda r: r.policy.objective.append(77), "policy.objective[0]"),
     (lambda r: r.policy.objective.extend([pb.TARDINESS, pb.TARDINESS]), "policy.objective[1]"),
     (lambda r: r.quota.resources.append("nvidia.com/gpu"), "quota.resources[1]"),

@@ -214,7 +214,7 @@ def test_release_dates_and_reservations_are_rules():
     problem = decode(asked)
     made = plan(problem, budget=WORK)
     assert violations(asked, problem, made) == []
-    assert made.start.tolist() == [50, 55, 0, 3]
+    assert made.start.tolist() == [70, 50, 0, 3]
     assert made.not_before.tolist() == [50, 50, 0, 0]
     response = encode(problem, made)
     assert dict(zip(response.plan.workload, response.plan.not_before_ms, strict=True))[0] == NOW + 50
@@ -265,9 +265,9 @@ def test_levels_of_the_policy():
     best = plan(problem, early, WORK)
     assert best.start.tolist() == [10, 0]
     levels = encode(problem, best, early).objective.levels
-    # Half of the mean is plain, half by quota × time: 100 and 10 of 110.
+    # A tenth of the mean is plain, the rest by quota × time: 100 and 10 of 110.
     assert [(level.level, level.value) for level in levels] == [
-        (pb.START_TIMES, pytest.approx((1 / 2 + 100 / 110) / 2 * 10 / 3_600_000))
+        (pb.START_TIMES, pytest.approx((0.1 / 2 + 0.9 * 100 / 110) * 10 / 3_600_000))
     ]
 
 
