@@ -382,9 +382,10 @@ def _stopped(name: str, item: Object) -> str:
     if policy in ("Hold", "HoldAndDrain"):
         return f"{name} is stopped (stopPolicy: {policy})"
     active = _conditions(item.get("status") or {}).get("Active") or {}
-    # Kueue's word lags behind by up to a second: what it says of an older spec does not count.
+    # Kueue's word lags behind by up to a second: what it says of an older spec does not count, and which flavors are
+    # missing we see ourselves.
     generation = item["metadata"].get("generation", 0)
-    current = active.get("observedGeneration", generation) >= generation
+    current = active.get("observedGeneration", generation) >= generation and active.get("reason") != "FlavorNotFound"
     if active.get("status") == "False" and current:
         return f"{name} is not active: {active.get('message') or active.get('reason') or 'no reason given'}"
     return ""

@@ -58,9 +58,9 @@ class Settings:
     """Work that outlives its estimate is expected to run at least this much longer, or a tenth of its estimate."""
     owner_grace_ms: int = 10 * SECOND
     """How long a Workload's owner may be unknown (watches of two kinds are not in step) before it counts as gone."""
-    stranded_ms: int = 1_500
+    stranded_ms: int = SECOND
     """Gated work of a missing, stopped or unsupported queue is let go after this long, and not at once: queues, flavors
-    and work that are made together are seen one after another, and Kueue's status is up to 1.2 s late."""
+    and work that are made together are seen one after another."""
     idle_seconds: float = 1.0
     """Longest pause of the loop when nothing changes."""
 

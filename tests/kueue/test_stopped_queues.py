@@ -127,7 +127,7 @@ def test_the_hazard_never_lasts(
         CAUSES[cause](team)
     wait_for(lambda: all(team.name in writes.ungated for team in teams.values()), "the gates to go", every=0.2)
     brief.cluster.api("PATCH", cluster_queue(brief), stop("Hold"))
-    time.sleep(0.5)
+    time.sleep(0.3)
     brief.cluster.api("PATCH", cluster_queue(brief), stop("None"))
     time.sleep(2.5)  # the queue's own last words
     after = time.time()
