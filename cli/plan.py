@@ -49,7 +49,7 @@ def plan(
             help="Read Jobs, Workloads, queues, flavors from there, not a cluster.",
         ),
     ] = None,
-    more: Annotated[list[str] | None, typer.Argument(metavar="[FILE|DIR]...", help="More of them.")] = None,
+    more: Annotated[list[str] | None, typer.Argument(metavar="[FILE|DIR]...", help="More files or folders.")] = None,
     output: Annotated[Output, typer.Option("--output", "-o", help="How to print it.")] = Output.TABLE,
     now: Annotated[
         str | None, typer.Option(metavar="TIME", help="Plan as if it were this time (RFC 3339: 2026-12-01T06:00:00Z).")

@@ -88,9 +88,9 @@ def length(milliseconds: int) -> str:
 
 
 def _table(forecast: Forecast, clock: Clock, *, wide: bool) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), header_style="bold")
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     table.add_column("#", justify="right", no_wrap=True)
-    table.add_column("JOB", overflow="ellipsis", no_wrap=True, ratio=None if wide else 1)
+    table.add_column("JOB", overflow="ellipsis", no_wrap=wide)  # where there is no room, names are cut and nothing else
     if wide:
         for title in ("QUEUE", "REQUEST", "FLAVOR"):
             table.add_column(title, no_wrap=True)
@@ -134,6 +134,11 @@ def _state(row: Row) -> tuple[str, str]:
     return (running or "on time"), "green"
 
 
+def _why(row: Row) -> str:
+    """The reason; of what runs already also how late it will be, which no planner decides any more."""
+    return f"late by {length(-row.slack)}: {row.reason}" if row.running and row.slack is not None else row.reason
+
+
 def _chart(forecast: Forecast, clock: Clock, console: Console) -> list[Text]:
     """Bars from start to finish, one line a job; a mark where its deadline is."""
     utf8 = (console.encoding or "").lower().startswith("utf")
@@ -150,8 +155,10 @@ def _chart(forecast: Forecast, clock: Clock, console: Console) -> list[Text]:
 
     axis = [edge] * width
     labels = [" "] * width
-    for instant in _ticks(begin, end, clock, width):
-        text = clock.local(instant).strftime("%H:%M")
+    ticks = [(instant, clock.local(instant)) for instant in _ticks(begin, end, clock, width)]
+    form = "%H:%M:%S" if any(local.second for _, local in ticks) else "%H:%M"
+    for instant, local in ticks:
+        text = local.strftime(form)
         at = column(instant)
         if at + len(text) <= width:
             axis[at] = mark
@@ -204,7 +211,7 @@ def _summary(forecast: Forecast, wide: bool) -> list[Text]:
         lines.append(Text(text, style="bold red" if late else "bold green"))
     if not wide:
         told = [row for row in forecast.rows if row.on_time is False or (row.start is None and not row.running)]
-        lines += [Text(f"{row.name}: {row.reason}") for row in told]
+        lines += [Text(f"{row.name}: {_why(row)}") for row in told]
     peaks = [
         f"{quantity(resource, amount)} {resource} ({flavor})"
         for flavor, used in forecast.peak.items()

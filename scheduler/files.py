@@ -239,7 +239,9 @@ def _add(item: Any, place: Place, files: Files) -> None:
     kind, version = item["kind"], str(item.get("apiVersion", ""))
     resource = RESOURCES.get(kind)
     if resource is None or version.rpartition("/")[0] != resource.version.rpartition("/")[0]:
-        files.remarks.append(Remark(place, f"{kind} ({version or 'no apiVersion'}) plays no part in a plan", False))
+        hint = "; the Jobs that it has made do" if kind == "CronJob" else ""
+        said = f"{kind} ({version or 'no apiVersion'}) plays no part in a plan{hint}"
+        files.remarks.append(Remark(place, said, False))
         return
     if version != resource.version:
         _complain(files, place, f"{kind} of {version} cannot be read, only {resource.version}")

@@ -238,3 +238,12 @@ def test_instants_are_in_the_zone() -> None:
 def test_lengths_have_at_most_two_units(milliseconds: int, expected: str) -> None:
     """Short enough for a column, and never a negative zero."""
     assert length(milliseconds) == expected
+
+
+def test_no_state_is_cut_at_80_columns(run: Run) -> None:
+    """Where the table has no room, only names may be cut: every state stays whole, and so does its column."""
+    lines = run("-f", "examples/02-two-teams").output.splitlines()
+    rows = [line for line in lines if re.match(r" \d+ ", line)]
+    assert len(rows) == 8
+    assert all(len(line) <= 80 for line in lines)
+    assert sum("best effort" in line for line in rows) == 2
