@@ -23,6 +23,12 @@ if TYPE_CHECKING:
     from scheduler.still import StillCluster
     from solver.api import planner_pb2 as pb
 
+EFFORT = 50
+"""About a second for some hundred jobs."""
+
+GUARD_MS = 10_000
+"""Longest time for a plan, whatever its effort (milliseconds)."""
+
 BAD_INPUT = 1
 LATE = 3
 
@@ -54,7 +60,12 @@ def plan(
     now: Annotated[
         str | None, typer.Option(metavar="TIME", help="Plan as if it were this time (RFC 3339: 2026-12-01T06:00:00Z).")
     ] = None,
-    budget: Annotated[str, typer.Option(metavar="DURATION", help="Time to look for a better plan.")] = "1s",
+    effort: Annotated[
+        int, typer.Option(min=1, help="Work that goes into the plan; the same on any machine gives the same plan.")
+    ] = EFFORT,
+    budget: Annotated[
+        str | None, typer.Option(metavar="DURATION", help="Time to look for a better plan, in place of --effort.")
+    ] = None,
     default_duration: Annotated[
         str, typer.Option(metavar="DURATION", help="Run time of jobs that give no estimate.")
     ] = "1h",
@@ -103,7 +114,7 @@ def plan(
     if gate_all and not paths:
         raise typer.BadParameter("works with files only: a gate cannot be put on what a cluster has already")
     instant = _instant(now)
-    settings = _settings(budget, default_duration, seed)
+    settings = _settings(effort, budget, default_duration, seed)
     text = output in (Output.TABLE, Output.WIDE)
     clock = Clock(instant)
     with _errors_told(told):
@@ -166,17 +177,22 @@ def _instant(text: str | None) -> int:
     return instant
 
 
-def _settings(budget: str, default_duration: str, seed: int) -> Settings:
-    from scheduler.annotations import parse_estimate
+def _settings(effort: int, budget: str | None, default_duration: str, seed: int) -> Settings:
     from scheduler.settings import Settings
 
-    values = []
-    for option, text in (("--budget", budget), ("--default-duration", default_duration)):
-        try:
-            values.append(parse_estimate(text))
-        except ValueError as error:
-            raise typer.BadParameter(str(error), param_hint=option) from None
-    return Settings(budget_ms=values[0], default_duration_ms=values[1], seed=seed)
+    estimate = _duration("--default-duration", default_duration)
+    if budget is None:
+        return Settings(budget_ms=GUARD_MS, work_limit=effort, default_duration_ms=estimate, seed=seed)
+    return Settings(budget_ms=_duration("--budget", budget), default_duration_ms=estimate, seed=seed)
+
+
+def _duration(option: str, text: str) -> int:
+    from scheduler.annotations import parse_estimate
+
+    try:
+        return parse_estimate(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint=option) from None
 
 
 def _read(paths: Sequence[str], instant: int, gate_all: bool) -> Read:

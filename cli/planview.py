@@ -219,6 +219,10 @@ def _summary(forecast: Forecast, wide: bool) -> list[Text]:
     ]
     lines.append(Text(f"Peak: {', '.join(peaks) or 'nothing'}"))
     if forecast.order:
-        best = "no plan has less weight late" if forecast.gap == 0 else f"at most {forecast.gap:.1%} from the best"
+        best = (
+            "no plan makes less late, by weight"
+            if forecast.gap == 0
+            else f"a plan with up to {forecast.gap:.1%} less weight late may exist"
+        )
         lines.append(Text(f"Planned by {forecast.engine}: {best}.", style="dim"))
     return lines

@@ -247,3 +247,11 @@ def test_no_state_is_cut_at_80_columns(run: Run) -> None:
     assert len(rows) == 8
     assert all(len(line) <= 80 for line in lines)
     assert sum("best effort" in line for line in rows) == 2
+
+
+def test_the_same_files_give_the_same_plan() -> None:
+    """Without a time budget a plan does not depend on how fast the machine happens to be."""
+    arguments = ["plan", "-f", "examples/02-two-teams", "-o", "json", "--now", NOW]
+    first, second = (CliRunner().invoke(app, arguments).stdout for _ in range(2))
+    assert json.loads(first)["order"]
+    assert first == second
