@@ -34,7 +34,7 @@ from solver.worth import levels
 MOST_ROWS = 5_000
 """Most rows of ours that are searched: with more a step takes too long for what it finds."""
 
-BUCKETS = 2_048
+BUCKETS = 1_024
 """Time buckets of a step's schedule."""
 
 UNIT = 1_000
