@@ -239,7 +239,7 @@ def edges(problem: Problem, compact: Compact, buckets: int | None = None) -> Int
     How many ``buckets``: the more the finer; if not given, it goes by the number of rows.
     """
     if buckets is None:
-        buckets = int(np.clip((1 << 22) // max(1, len(problem)), 2048, 16384))
+        buckets = int(np.clip((1 << 21) // max(1, len(problem)), 2048, 16384))
     buckets = min(buckets, max(256, MOST_ENTRIES // max(1, len(compact.slots.up))))
     near = int(buckets * NEAR)
     span = max(float(near), min(float(problem.horizon), _span(problem, compact)))
