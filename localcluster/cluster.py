@@ -32,7 +32,7 @@ DEFAULT_FEATURE_GATES = {
 }
 """Kueue's feature gates. AdmissionGatedBy is what Punctual stands on: alpha and off by default in Kueue 0.17."""
 
-NODES, GPUS_PER_NODE = 4, 8
+NODES, GPUS_PER_NODE = 8, 8
 
 Progress = Callable[[str], None]
 

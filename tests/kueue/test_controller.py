@@ -56,6 +56,7 @@ def check_runs(observer: Observer, team: Team, jobs: list[str], gpus: int) -> No
     assert observer.peak[team.name] <= gpus
 
 
+@pytest.mark.long  # test_idle_gap has the same story; this one adds what the owner of a waiting job hears
 def test_two_rounds_meet_every_deadline(team: Team, punctual: Punctual, observer: Observer) -> None:
     """Four 2-GPU jobs of 10 s on 4 GPUs, due with 3 s to spare: all on time, in pairs; who waits is told until when."""
     jobs = [f"job-{number}" for number in range(4)]

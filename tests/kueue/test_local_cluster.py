@@ -29,11 +29,11 @@ def status(cluster: LocalCluster, name: str) -> Any:
 
 
 def test_all_parts_run(cluster: LocalCluster) -> None:
-    """Everything that makes a cluster is there, with four nodes of eight GPUs."""
+    """Everything that makes a cluster is there, with eight nodes of eight GPUs."""
     assert [status.name for status in cluster.status()] == list(ORDER)
     assert all(status.running and status.usage.rss > 0 for status in cluster.status())
     nodes = cluster.api("GET", "/api/v1/nodes")["items"]
-    assert [node["status"]["allocatable"]["nvidia.com/gpu"] for node in nodes] == ["8"] * 4
+    assert [node["status"]["allocatable"]["nvidia.com/gpu"] for node in nodes] == ["8"] * 8
 
 
 def test_jobs_run(team: Team, wait_until: Any) -> None:
