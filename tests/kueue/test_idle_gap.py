@@ -30,7 +30,7 @@ def idle_gap(observer: Observer, team: Team) -> float:
 def test_two_rounds_meet_every_deadline_with_less_idle_time_than_plain_kueue(
     make_team: Callable[..., Team], punctual: Punctual, record_property: Callable[[str, object], None]
 ) -> None:
-    """Four 2-GPU jobs on 4 GPUs all end on time, and the second pair starts sooner than plain Kueue's (median of runs)."""
+    """Four 2-GPU jobs on 4 GPUs all end on time, and the second pair starts sooner than plain Kueue's (medians)."""
     planned = [make_team(4) for _ in range(RUNS)]
     plain = [make_team(4, managed=False) for _ in range(RUNS)]
     created: dict[str, float] = {}
