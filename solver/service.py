@@ -38,8 +38,9 @@ log = logging.getLogger(__name__)
 PATIENCE = 1.0
 """Seconds that a call waits for another one to end before it is refused."""
 
-RESERVE, RESERVE_PER_ROW = 0.05, 10e-6
-"""Seconds of the call's deadline that are kept for verifying and encoding: in any case, and for each workload."""
+RESERVE, RESERVE_PER_ROW, RESERVE_SHARE = 0.05, 10e-6, 0.1
+"""What of the call's deadline is kept for verifying and encoding: seconds in any case, seconds for each workload, and a
+share of what is left, because a machine that is busy stays busy, and a plan that comes too late is no plan."""
 
 FOREVER = 365 * 24 * 3600.0
 """Seconds; a deadline further away is none. (gRPC has a number for "no deadline", of some hundred years.)"""
@@ -222,7 +223,7 @@ class _Work:
         left = self.context.time_remaining()
         if left > FOREVER:
             return budget, None
-        rest = max(0.001, left - RESERVE - RESERVE_PER_ROW * len(self.problem.ids))
+        rest = max(0.001, (1 - RESERVE_SHARE) * left - RESERVE - RESERVE_PER_ROW * len(self.problem.ids))
         # With a work limit alone no clock decides, except where the deadline makes it.
         wanted = budget.wall_ms or (0 if budget.work_limit else DEFAULT_WALL_MS)
         bound = max(1, int(rest * 1000))
