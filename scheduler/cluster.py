@@ -79,6 +79,10 @@ class ReleaseResult:
 
     release: Release
     message: str = ""
+    sent: float | None = None
+    """When the (last) patch was sent, on :func:`time.monotonic`'s clock; None when none was."""
+    seconds: float = 0.0
+    """How long all of it took."""
 
 
 class View(Protocol):

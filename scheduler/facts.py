@@ -96,13 +96,16 @@ class WorkloadFacts:
     """Ours only."""
     gates: tuple[str, ...]
     active: bool
-    finished: bool
+    finished: int | None
+    """When it finished; None if it has not."""
     deleting: bool
     admission: Admission | None
     """Held quota: reserved and not finished."""
     admitted: int | None
     pod_sets: tuple[PodSet, ...]
     priority: int
+    priority_class: str
+    """Name of its WorkloadPriorityClass or PriorityClass; empty without one."""
     max_execution: int | None
     """Milliseconds after which Kueue evicts it, less what it has run before."""
     requeue_at: int | None
@@ -195,7 +198,7 @@ def read_workload(item: Object) -> WorkloadFacts:
     """Read a Workload."""
     metadata, spec, status = item["metadata"], item["spec"], item.get("status") or {}
     conditions = _conditions(status)
-    finished, reserved = _status(conditions, "Finished") == "True", _status(conditions, "QuotaReserved") == "True"
+    finished, reserved = _since(conditions, "Finished"), _status(conditions, "QuotaReserved") == "True"
     reclaimable = {str(pods["name"]): int32(pods["count"]) for pods in status.get("reclaimablePods") or ()}
     limit = spec.get("maximumExecutionTimeSeconds")
     past = status.get("accumulatedPastExecutionTimeSeconds") or 0
@@ -217,6 +220,7 @@ def read_workload(item: Object) -> WorkloadFacts:
             read_pod_set(pod_set, reclaimable.get(str(pod_set.get("name")), 0)) for pod_set in spec["podSets"]
         ),
         priority=int32(spec.get("priority") or 0),
+        priority_class=str((spec.get("priorityClassRef") or {}).get("name") or ""),
         max_execution=None if limit is None else max(1, int32(limit) - int32(past)) * SECOND,
         requeue_at=instant(requeue_at) if requeue_at else None,
         inadmissible=waiting.get("reason") == "Inadmissible",

@@ -47,6 +47,8 @@ class Item:
     hard: bool
     priority: int
     """Kueue's."""
+    priority_class: str
+    """Name of the class that the priority comes from; empty without one."""
     admitted: int | None
     """Since when it runs."""
     message: str
@@ -211,6 +213,7 @@ class Work:
             weight=1.0 if wishes.weight is None else wishes.weight,
             hard=bool(wishes.hard),
             priority=facts.priority,
+            priority_class=facts.priority_class,
             admitted=facts.admitted,
             message=facts.message,
         )

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 
 from scheduler.apiserver import RESOURCES, ApiServer
@@ -43,7 +44,10 @@ class KubernetesCluster:
         self._may_act = may_act
         metrics = metrics or Metrics()
         self._changed = threading.Event()
-        self._reflectors = {kind: Reflector(api, RESOURCES[kind], self._changed.set) for kind in KINDS}
+        self._first_change: float | None = None
+        self.woken_by: float | None = None
+        """When the first of the changes came that ended the last :meth:`wait`, on :func:`time.monotonic`'s clock."""
+        self._reflectors = {kind: Reflector(api, RESOURCES[kind], self._note_change) for kind in KINDS}
         for kind, reflector in self._reflectors.items():
             metrics.watching(kind, partial(_followed, reflector))
         self._notices = Notices(api, dropped=metrics.notice_dropped)
@@ -84,6 +88,7 @@ class KubernetesCluster:
         changed = self._changed.wait(seconds)
         # Before the caller looks, not after: what changes while it looks must wake it again.
         self._changed.clear()
+        self.woken_by, self._first_change = self._first_change, None
         return changed
 
     def wake(self) -> None:
@@ -96,7 +101,9 @@ class KubernetesCluster:
 
     def release(self, target: Reference) -> ReleaseResult:
         """Take our gate off a root object. Safe to call from several threads."""
-        return ungate(self._api, target, self._seen(target), self._may_act)
+        begun = time.monotonic()
+        result = ungate(self._api, target, self._seen(target), self._may_act)
+        return replace(result, seconds=time.monotonic() - begun)
 
     def release_all(self, targets: Sequence[Reference]) -> Sequence[ReleaseResult]:
         """Release in this order, several at once."""
@@ -105,10 +112,9 @@ class KubernetesCluster:
         def release(target: Reference) -> ReleaseResult:
             if slow.is_set():
                 return ReleaseResult(Release.TRY_AGAIN, "the apiserver is slow to answer")
-            begun = time.monotonic()
             result = self.release(target)
             # One that timed out says enough: the others must not each wait as long.
-            if result.release is Release.TRY_AGAIN and time.monotonic() - begun > SLOW_SECONDS:
+            if result.release is Release.TRY_AGAIN and result.seconds > SLOW_SECONDS:
                 slow.set()
             return result
 
@@ -121,6 +127,11 @@ class KubernetesCluster:
     def annotate(self, target: Reference, annotations: Mapping[str, str | None]) -> None:
         """Set annotations on an object, soon."""
         self._notices.annotate(target, annotations)
+
+    def _note_change(self) -> None:
+        if self._first_change is None:
+            self._first_change = time.monotonic()
+        self._changed.set()
 
     def _seen(self, target: Reference) -> Object | None:
         reflector = self._reflectors.get(target.kind)

@@ -19,9 +19,11 @@ import numpy as np
 
 from scheduler.cluster import Cluster, Reference, Release, ReleaseResult
 from scheduler.dispatch import Turns, dispatch, hopeless_heads, turns
+from scheduler.idle import idle
 from scheduler.letgo import Leaving, LetGo
 from scheduler.metrics import Metrics
 from scheduler.news import News, let_go
+from scheduler.outcomes import Outcomes
 from scheduler.planner_client import Answer, Planner, PlannerError, PlannerRefused
 from scheduler.plans import PlanInForce
 from scheduler.settings import SECOND, Settings
@@ -64,6 +66,14 @@ class ReleasesTogether(Protocol):
 
     def release_all(self, targets: Sequence[Reference]) -> Sequence[ReleaseResult]:
         """Release in this order."""
+
+
+@runtime_checkable
+class KnowsWhatWoke(Protocol):
+    """A cluster that knows when the first of the changes came that ended the last wait."""
+
+    woken_by: float | None
+    """On :func:`time.monotonic`'s clock; None when nothing changed."""
 
 
 @dataclass(frozen=True)
@@ -118,6 +128,7 @@ class Loop:
         self._metrics = metrics or Metrics()
         self._snapshotter = Snapshotter(self._settings)
         self._news = News(cluster, self._settings)
+        self._outcomes = Outcomes(self._metrics, self._settings, self._snapshotter.finished)
         self._released: set[str] = set()
         self._seen: dict[str, int] = {}
         """When each waiting Workload was first seen, by uid."""
@@ -126,6 +137,8 @@ class Loop:
         self._stranded = LetGo(self._settings.stranded_ms)
         self._unsupported: Mapping[str, tuple[Cause, ...]] = {}
         """As the log was told last."""
+        self._running: frozenset[str] = frozenset()
+        """Uids of the Workloads that held quota in the last round."""
         self._planner_away = False
         self._asked: int | None = None
         """Signature of what the last plan was asked for; None: ask anew."""
@@ -136,6 +149,7 @@ class Loop:
         self._metrics.beat()
         self._adopt()
         snapshot = self._snapshotter.take(self._cluster, self.plan, self._released)
+        room_since = self._room_since(snapshot)
         self._remember(snapshot)
         problem = self._problem(snapshot)
         complaints: list[Complaint] = []
@@ -149,11 +163,13 @@ class Loop:
         releases: list[tuple[Item, ReleaseResult]] = []
         if self._may_act():
             pause = min(pause, leaving.pause)
-            releases = [*self._release(due, snapshot.now), *self._let_go(leaving, snapshot.now)]
+            releases = self._release(due, snapshot.now, room_since)
+            releases += self._let_go(leaving, snapshot.now)
             with self._contained("news"):
                 self._news.tell(snapshot, self.plan, complaints, self._released, leaving.later)
         asked = self._ask(snapshot)
-        self._count(snapshot)
+        with self._contained("metrics"):
+            self._count(snapshot, problem)
         if asked and not self._planner.busy():
             pause = 0.0  # the answer is here already
         return Step(snapshot, self.plan, tuple(releases), asked, pause)
@@ -184,7 +200,7 @@ class Loop:
                 log.info("the planner answers again", extra={"engine": answer.plan.engine})
             self._planner_away = False
             self.plan = answer.plan
-            self._metrics.planned(answer.plan.engine, answer.seconds)
+            self._metrics.planned(answer.plan.engine, answer.seconds, answer.plan.gap)
             log.debug(
                 "plan adopted",
                 extra={
@@ -279,11 +295,15 @@ class Loop:
         dates += [date for date in (*(settle - age[doubt]).tolist(), *(wait - age[~settled]).tolist()) if date > 0]
         return settled
 
-    def _release(self, items: list[Item], now: int) -> list[tuple[Item, ReleaseResult]]:
-        """Take our gate off, and remember what came of it."""
+    def _release(
+        self, items: list[Item], now: int, room_since: float | None = None
+    ) -> list[tuple[Item, ReleaseResult]]:
+        """Take our gate off, and remember what came of it.
+
+        ``room_since``: when quota came free that these take, on :func:`time.monotonic`'s clock.
+        """
         if not items:
             return []
-        begun = time.perf_counter()
         results: Sequence[ReleaseResult]
         if isinstance(self._cluster, ReleasesTogether):
             try:
@@ -292,10 +312,12 @@ class Loop:
                 results = [self._broken(item, error) for item in items]
         else:
             results = [self._release_one(item) for item in items]
-        seconds = time.perf_counter() - begun
         for item, result in zip(items, results, strict=True):
-            self._metrics.released(result.release.value, seconds)
-            self._note(item, result, now)
+            self._metrics.released(result.release.value, result.seconds)
+            latency = None if room_since is None or result.sent is None else result.sent - room_since
+            if latency is not None:
+                self._metrics.release_latency(latency)
+            self._note(item, result, now, latency)
         return list(zip(items, results, strict=True))
 
     def _release_one(self, item: Item) -> ReleaseResult:
@@ -311,7 +333,7 @@ class Loop:
         self._metrics.error("release")
         return ReleaseResult(Release.TRY_AGAIN, str(error))
 
-    def _note(self, item: Item, result: ReleaseResult, now: int) -> None:
+    def _note(self, item: Item, result: ReleaseResult, now: int, latency: float | None) -> None:
         outcome = result.release
         if outcome in (Release.DONE, Release.NOT_GATED):
             self._released.add(item.uid)
@@ -334,6 +356,7 @@ class Loop:
                 "deadline_ms": item.deadline,
                 "planned_start_ms": placement.start if placement else None,
                 "now_ms": now,
+                "latency_seconds": latency if latency is None else round(latency, 4),
             },
         )
 
@@ -353,7 +376,13 @@ class Loop:
         self._seen = {item.uid: self._seen.get(item.uid, snapshot.now) for item in snapshot.items}
         self._shunned = {uid: until for uid, until in self._shunned.items() if until > snapshot.now}
 
-    def _count(self, snapshot: Snapshot) -> None:
+    def _room_since(self, snapshot: Snapshot) -> float | None:
+        """When quota came free that was held in the last round; None when none did."""
+        before, self._running = self._running, frozenset(i.uid for i in snapshot.items if i.state == State.RUNNING)
+        freed = before - self._running
+        return self._cluster.woken_by if freed and isinstance(self._cluster, KnowsWhatWoke) else None
+
+    def _count(self, snapshot: Snapshot, problem: Problem | None) -> None:
         counts: dict[int, Counter[str]] = {int(state): Counter() for state in State}
         late: Counter[str] = Counter()
         placements = self.plan.placements if self.plan else {}
@@ -368,6 +397,13 @@ class Loop:
             running=counts[State.RUNNING],
             late=late,
         )
+        self._outcomes.look(snapshot, self.plan)
+        if problem is None:
+            self._metrics.idle({})
+        else:
+            items = [snapshot.items[row] for row in problem.row.tolist()]
+            waits = np.array([item.releasable and item.uid not in self._released for item in items], dtype=np.bool_)
+            self._metrics.idle(idle(problem, waits & (problem.release <= 0)))
         self._metrics.unsupported(
             (queue, cause.name) for queue, causes in snapshot.unsupported.items() for cause in causes
         )

@@ -17,6 +17,13 @@ SOLVE_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 
 PATCH_BUCKETS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0, 10.0)
 """Seconds: one patch on a healthy apiserver takes about ten milliseconds."""
 
+_HOUR = 3600.0
+LATENESS_BUCKETS = tuple(hours * _HOUR for hours in (-24, -8, -4, -1, -0.25, -1 / 60, 0, 1 / 60, 0.25, 1, 4, 8, 24, 72))
+"""Seconds before (negative) and after a deadline, or a forecast."""
+
+RATIO_BUCKETS = (0.1, 0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 4.0, 10.0)
+"""Run time by its estimate."""
+
 
 class Metrics:
     """Counters and gauges of one controller.
@@ -54,6 +61,11 @@ class Metrics:
             "Age of the plan in force; NaN before the first one.",
             registry=registry,
         ).set_function(self._plan_age)
+        self._gap = Gauge(
+            "punctual_plan_gap_ratio",
+            "Weight that the plan in force may leave late needlessly, at most; a part of all weight with a due date.",
+            registry=registry,
+        )
         self._planner_up = Gauge(
             "punctual_planner_up", "1 when the last call to the planner worked.", registry=registry
         )
@@ -63,6 +75,12 @@ class Metrics:
         self._release = Histogram(
             "punctual_release_duration_seconds",
             "One release: the patch and its answer.",
+            buckets=PATCH_BUCKETS,
+            registry=registry,
+        )
+        self._latency = Histogram(
+            "punctual_release_latency_seconds",
+            "From the watch event by which quota came free to sending the patch of a release into it.",
             buckets=PATCH_BUCKETS,
             registry=registry,
         )
@@ -82,7 +100,61 @@ class Metrics:
                 queue,
                 registry=registry,
             ),
+            "overdue": Gauge(
+                "punctual_overdue_workloads",
+                "Workloads whose deadline has passed and that have not finished.",
+                queue,
+                registry=registry,
+            ),
+            "stuck": Gauge(
+                "punctual_stuck_workloads",
+                "Released, and not admitted for longer than the warning about it takes.",
+                queue,
+                registry=registry,
+            ),
+            "overrunning": Gauge(
+                "punctual_overrunning_workloads",
+                "Workloads that have run for longer than estimated, and run.",
+                queue,
+                registry=registry,
+            ),
         }
+        self._deadlines = Counter(
+            "punctual_deadlines",
+            "Workloads with a deadline that were seen to finish: met or missed.",
+            ["cluster_queue", "priority_class", "outcome"],
+            registry=registry,
+        )
+        self._overruns = Counter(
+            "punctual_overruns", "Workloads that outlived their estimate.", queue, registry=registry
+        )
+        self._lateness = Histogram(
+            "punctual_lateness_seconds",
+            "Finish less deadline of each workload that finished: actual, and as it was forecast at its release.",
+            ["reading"],
+            buckets=LATENESS_BUCKETS,
+            registry=registry,
+        )
+        self._forecast_error = Histogram(
+            "punctual_forecast_error_seconds",
+            "Finish less the finish that was forecast at its release, of each workload that finished.",
+            buckets=LATENESS_BUCKETS,
+            registry=registry,
+        )
+        self._estimate_ratio = Histogram(
+            "punctual_estimate_ratio",
+            "Run time by its estimate, of each workload that finished, by where the estimate came from.",
+            ["source"],
+            buckets=RATIO_BUCKETS,
+            registry=registry,
+        )
+        self._idle = Counter(
+            "punctual_idle_resource_seconds",
+            "Quota x time that was free while work waited for it. Cohort: the topmost, or the ClusterQueue.",
+            ["cohort", "resource"],
+            registry=registry,
+        )
+        self._idling: tuple[float, dict[tuple[str, str], float]] = (0.0, {})
         self._unsupported = Gauge(
             "punctual_unsupported_cluster_queues",
             "1 for each ClusterQueue of ours that is left to Kueue, and each cause.",
@@ -108,9 +180,10 @@ class Metrics:
         """Tell once what runs here (version, identity)."""
         self._build.info(facts)
 
-    def planned(self, engine: str, seconds: float) -> None:
+    def planned(self, engine: str, seconds: float, gap: float = float("nan")) -> None:
         """A plan came ``seconds`` after it was asked for and is in force now."""
         self._plans.labels(engine).inc()
+        self._gap.set(gap)
         self._solve.observe(seconds)
         self._plan_at = self._clock()
         self._planner_up.set(1)
@@ -121,26 +194,74 @@ class Metrics:
         self._planner_up.set(0)
 
     def released(self, outcome: str, seconds: float) -> None:
-        """One attempt to release ended. ``outcome`` is a value of :class:`scheduler.cluster.Release`."""
+        """One attempt to release ended, ``seconds`` after it was begun.
+
+        ``outcome`` is a value of :class:`scheduler.cluster.Release`.
+        """
         self._releases.labels(outcome.replace(" ", "_")).inc()
         self._release.observe(seconds)
 
-    def queues(
-        self,
-        *,
-        gated: Mapping[str, int],
-        in_flight: Mapping[str, int],
-        running: Mapping[str, int],
-        late: Mapping[str, int],
-    ) -> None:
-        """How many workloads each ClusterQueue has in each state; a queue that is not named any more is forgotten."""
-        for state, counts in (("gated", gated), ("in_flight", in_flight), ("running", running), ("late", late)):
+    def release_latency(self, seconds: float) -> None:
+        """A patch was sent ``seconds`` after the event by which its quota came free."""
+        self._latency.observe(seconds)
+
+    def queues(self, **states: Mapping[str, int]) -> None:
+        """How many workloads each ClusterQueue has in each of some states; a queue not named any more is forgotten.
+
+        States: ``gated``, ``in_flight``, ``running``, ``late`` (as planned), ``overdue``, ``stuck``, ``overrunning``.
+        """
+        for state, counts in states.items():
             gauge, named = self._queues[state], self._named[state]
             for queue in named - counts.keys():
                 gauge.remove(queue)
             for queue, count in counts.items():
                 gauge.labels(queue).set(count)
             self._named[state] = set(counts)
+
+    def finished(
+        self,
+        cluster_queue: str,
+        priority_class: str,
+        *,
+        lateness: float | None,
+        forecast_error: float | None,
+        estimate_ratio: float | None,
+        estimate_source: str,
+    ) -> None:
+        """A workload was seen to finish.
+
+        Parameters
+        ----------
+        lateness
+            Seconds from its deadline to its finish; None without a deadline.
+        forecast_error
+            Seconds from the finish that was forecast when it was released to its finish; None without a forecast.
+        estimate_ratio
+            Its run time by its estimate; None when it is not known when it began.
+        estimate_source
+            One out of few: see :attr:`scheduler.items.Item.estimate_source`.
+        """
+        if lateness is not None:
+            self._deadlines.labels(cluster_queue, priority_class, "missed" if lateness > 0 else "met").inc()
+            self._lateness.labels("actual").observe(lateness)
+            if forecast_error is not None:
+                self._lateness.labels("predicted").observe(lateness - forecast_error)
+        if forecast_error is not None:
+            self._forecast_error.observe(forecast_error)
+        if estimate_ratio is not None:
+            self._estimate_ratio.labels(estimate_source).observe(estimate_ratio)
+
+    def overran(self, cluster_queue: str) -> None:
+        """A workload has run for longer than estimated, from now on."""
+        self._overruns.labels(cluster_queue).inc()
+
+    def idle(self, amounts: Mapping[tuple[str, str], float]) -> None:
+        """What is free from now on though work waits for it: by (cohort, resource), in units of the resource."""
+        now = self._clock()
+        since, before = self._idling
+        for (cohort, resource), amount in before.items():
+            self._idle.labels(cohort, resource).inc(amount * (now - since))
+        self._idling = (now, dict(amounts))
 
     def unsupported(self, causes: Iterable[tuple[str, str]]) -> None:
         """The ClusterQueues that are left to Kueue, each with one of the causes; what is not named is forgotten."""

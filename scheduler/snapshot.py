@@ -88,6 +88,11 @@ class Snapshotter:
                 rows.cannot_read(facts.reference, f"{facts.reference} cannot be planned: {error}")
         return rows.snapshot(plan)
 
+    def finished(self, uid: str) -> int | None:
+        """When a Workload of the last snapshot's cluster finished; None if it has not, or is not there."""
+        work = self._known.get(uid)
+        return work.facts.finished if work else None
+
 
 def snapshot(cluster: View, settings: Settings | None = None, plan: PlanInForce | None = None) -> Snapshot:
     """One snapshot, of a cluster that is looked at only once."""

@@ -6,6 +6,7 @@ Workload alone, Kueue would reserve quota for a Job that can never start.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 from scheduler.apiserver import BUSY, JSON_PATCH, RESOURCES, ApiError, ApiServer
@@ -64,7 +65,7 @@ def ungate(
         return ReleaseResult(Release.REFUSED, f"a {target.kind} is no kind of root object that can be released")
     path = resource.path(target.namespace, target.name)
     query = {"dryRun": "All"} if dry_run else None
-    tried, refusal = None, None
+    tried, refusal, sent = None, None, None
     try:
         for _ in range(ATTEMPTS):
             item = seen or api.request("GET", path)
@@ -79,17 +80,18 @@ def ungate(
                 return ReleaseResult(Release.REFUSED, refusal.message)  # the tests held: it is somebody's rule
             if not may_act():
                 return ReleaseResult(Release.TRY_AGAIN, "this replica does not lead")
+            sent = time.monotonic()
             try:
                 api.request("PATCH", path, query=query, body=_patch(target, gates), content_type=JSON_PATCH)
-                return ReleaseResult(Release.DONE)
+                return ReleaseResult(Release.DONE, sent=sent)
             except ApiError as error:
                 if error.status not in (409, 422):
                     raise
                 # Either a test failed or somebody's rule did; how the object looks now tells which.
                 seen, tried, refusal = None, gates, error
     except ApiError as error:
-        return ReleaseResult(_outcome(error), error.message)
-    return ReleaseResult(Release.TRY_AGAIN, str(refusal))
+        return ReleaseResult(_outcome(error), error.message, sent)
+    return ReleaseResult(Release.TRY_AGAIN, str(refusal), sent)
 
 
 def _patch(target: Reference, value: str) -> list[dict[str, str]]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from scheduler.dispatch import dispatch, turns
+from scheduler.idle import idle
 from solver.api import planner_pb2 as pb
 from solver.decode import SCHEMA, decode
 
@@ -28,3 +31,4 @@ def warm_up() -> None:
     request.workloads.duration_ms.extend([1] * len(states))
     problem = decode(request)
     dispatch(problem, turns(problem, None), [False] * len(problem))
+    idle(problem, np.ones(len(problem), dtype=np.bool_))
