@@ -209,8 +209,10 @@ def _look(instant: int, kubeconfig: Path | None, context: str | None) -> Read:
     from scheduler.still import look
 
     api = connect(kubeconfig, context)
+    left_out: list[str] = []
     try:
-        return Read(look(api, instant))
+        cluster = look(api, instant, told=left_out.append)
+        return Read(cluster, [Said("cluster", message, False) for message in left_out])
     finally:
         api.close()
 

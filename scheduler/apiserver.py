@@ -20,12 +20,16 @@ from urllib3.exceptions import HTTPError, ProtocolError
 
 from scheduler.kinds import ROOTS
 
+KUEUE_CONFIG = ("kueue-system", "kueue-manager-config")
+"""Namespace and name of the ConfigMap in which Kueue's manifests and its chart put its configuration."""
+
 CONNECT_SECONDS = 3.0
 READ_SECONDS = 10.0
 
 PAGE = 500
 """Objects in one answer, as kubectl and client-go ask for."""
 
+FORBIDDEN = 403
 NOT_FOUND = 404
 GONE = 410
 """The version asked for is not known any more."""
@@ -52,6 +56,10 @@ class Resource:
         Label selector of the objects that matter to us; empty for all.
     optional
         Whether a cluster may well not have it (yet).
+    needed
+        Whether plans make no sense without it. What else we may not read is said, and counts as not there.
+    only
+        Namespace and name of the one object that matters to us; None: all.
     """
 
     kind: str
@@ -60,10 +68,20 @@ class Resource:
     namespaced: bool = True
     selector: str = ""
     optional: bool = False
+    needed: bool = True
+    only: tuple[str, str] | None = None
+
+    @property
+    def query(self) -> dict[str, str]:
+        """What a list or a watch asks for."""
+        found = {"labelSelector": self.selector} if self.selector else {}
+        return found | ({"fieldSelector": f"metadata.name={self.only[1]}"} if self.only else {})
 
     def path(self, namespace: str = "", name: str = "") -> str:
         """Path of one object, of a namespace's, or (without arguments) of all."""
         parts = ["/apis" if "/" in self.version else "/api", self.version]
+        if self.only:
+            namespace = self.only[0]
         if self.namespaced and namespace:
             parts += ["namespaces", quote(namespace, safe="")]
         parts.append(self.plural)
@@ -91,6 +109,9 @@ RESOURCES: Mapping[str, Resource] = {
         Resource("Cohort", _KUEUE, "cohorts", namespaced=False),
         Resource("ResourceFlavor", _KUEUE, "resourceflavors", namespaced=False),
         Resource("WorkloadPriorityClass", _KUEUE, "workloadpriorityclasses", namespaced=False),
+        Resource("LimitRange", "v1", "limitranges", needed=False),
+        Resource("RuntimeClass", "node.k8s.io/v1", "runtimeclasses", namespaced=False, needed=False),
+        Resource("ConfigMap", "v1", "configmaps", needed=False, only=KUEUE_CONFIG),
     )
 }
 """Every kind we read or write."""
@@ -178,9 +199,7 @@ class ApiServer:
         ApiError
             As :meth:`request`.
         """
-        query: dict[str, str | int] = {"limit": page}
-        if resource.selector:
-            query["labelSelector"] = resource.selector
+        query: dict[str, str | int] = {"limit": page, **resource.query}
         items: list[dict[str, Any]] = []
         while True:
             try:

@@ -41,8 +41,11 @@ KINDS = (
     "Cohort",
     "ResourceFlavor",
     "WorkloadPriorityClass",
+    "LimitRange",
+    "RuntimeClass",
+    "ConfigMap",
 )
-"""Kinds that a cluster shows."""
+"""Kinds that a cluster shows. Of the ConfigMaps only Kueue's own configuration."""
 
 
 @dataclass(frozen=True)

@@ -247,6 +247,9 @@ def _add(item: Any, place: Place, files: Files) -> None:
         _complain(files, place, f"{kind} of {version} cannot be read, only {resource.version}")
         return
     metadata = item.get("metadata")
+    if resource.only and isinstance(metadata, dict) and metadata.get("name") != resource.only[1]:
+        files.remarks.append(Remark(place, f"only {kind} {resource.only[1]} plays a part in a plan", False))
+        return
     if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str) or not metadata["name"]:
         _complain(files, place, f"{kind} without metadata.name")
         return

@@ -187,12 +187,13 @@ class Work:
             state = State.FOREIGN
         position = queues.position(cluster_queue)
         assert position is not None
+        shape = queues.shape(facts.pod_sets, facts.reference.namespace, cluster_queue)
         return Verdict(
             self._item(state, cluster_queue),
             position,
-            queues.shape(facts.pod_sets, cluster_queue),
+            shape,
             start=max(self._wishes.earliest_start or 0 if gated else 0, facts.requeue_at or 0),
-            complaints=self._oddities() if gated else (),
+            complaints=self._oddities(shape.refused) if gated else (),
         )
 
     def _item(self, state: State, cluster_queue: str) -> Item:
@@ -240,9 +241,11 @@ class Work:
         message = f"its owner {name} is a {kind}, which is not planned: it waits until {GATE} is taken off the {kind}"
         return 0, Complaint(reference, "UnknownOwner", message)
 
-    def _oddities(self) -> tuple[tuple[int, Complaint], ...]:
-        """What is odd about work that is planned all the same."""
+    def _oddities(self, refused: str) -> tuple[tuple[int, Complaint], ...]:
+        """What is odd about work that is planned all the same, or that Kueue refuses."""
         complaints = [(0, Complaint(self._root, "InvalidAnnotation", c.message)) for c in self._wishes.complaints]
+        if refused:
+            complaints.append((0, Complaint(self._root, "RefusedByKueue", f"Kueue will not admit it: {refused}")))
         if self._others:
             message = f"also waits for {', '.join(self._others)}, and starts after that is off"
             complaints.append((0, Complaint(self._root, "GatedByOthers", message)))

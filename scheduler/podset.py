@@ -1,7 +1,6 @@
-"""What the pods of a workload ask for, and on which flavors' nodes they may run.
+"""The pod sets of a workload, and on which flavors' nodes their pods may run.
 
-Requests are counted as Kueue 0.17 counts them (``pkg/workload/resources.go`` and Kubernetes' ``PodRequests``), flavors
-are ruled out as its flavor assigner rules them out (``checkFlavorForPodSets``).
+Flavors are ruled out as Kueue 0.17's flavor assigner rules them out (``checkFlavorForPodSets``).
 """
 
 from __future__ import annotations
@@ -9,14 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any, NamedTuple
 
-from scheduler.quantity import in_units, int32, parse
+from scheduler.pod import Pod, read_pod
+from scheduler.quantity import int32
 
-Requests = dict[str, Fraction]
-
-_POD_LEVEL = re.compile(r"cpu|memory|hugepages-.*")
 _INTEGER = re.compile(r"0|-?[1-9][0-9]*")
 
 
@@ -82,8 +78,7 @@ class PodSet:
     count: int
     min_count: int
     """0: no partial admission."""
-    requests: tuple[tuple[str, int], ...]
-    """What one pod asks for: resource and amount in Kueue's unit."""
+    pod: Pod
     node_selector: tuple[tuple[str, str], ...]
     affinity: tuple[tuple[Expression, ...], ...]
     """Terms of the required node affinity: one of them must hold. Empty: any node."""
@@ -116,7 +111,7 @@ def read_pod_set(pod_set: Mapping[str, Any], reclaimable: int = 0) -> PodSet:
     return PodSet(
         count=count,
         min_count=min_count if min_count < count else 0,
-        requests=tuple(sorted((name, in_units(name, value)) for name, value in pod_requests(spec).items())),
+        pod=read_pod(spec),
         node_selector=tuple(sorted((spec.get("nodeSelector") or {}).items())),
         affinity=tuple(
             tuple(
@@ -141,40 +136,6 @@ def read_flavor(flavor: Mapping[str, Any]) -> Flavor:
         tolerations=_tolerations(spec.get("tolerations")),
         topology=str(spec.get("topologyName") or ""),
     )
-
-
-def pod_requests(spec: Mapping[str, Any]) -> Requests:
-    """What one pod of a pod spec asks for: exact amounts by resource.
-
-    The sum of its containers and sidecars (restartable init containers), or what one init container needs beside the
-    sidecars started before it if that is more; pod-level requests in place of both; plus its overhead. Where a
-    container has a limit but no request, the limit counts, as in Kueue.
-
-    Raises
-    ------
-    ValueError
-        If a request is not a quantity.
-    """
-    total: Requests = {}
-    for container in spec.get("containers") or ():
-        _add(total, _container_requests(container))
-    sidecars: Requests = {}
-    largest: Requests = {}
-    for container in spec.get("initContainers") or ():
-        needs = _container_requests(container)
-        if container.get("restartPolicy") == "Always":
-            _add(total, needs)
-            _add(sidecars, needs)
-            needs = sidecars
-        else:
-            _add(needs, sidecars)
-        _raise_to(largest, needs)
-    _raise_to(total, largest)
-    for name, quantity in ((spec.get("resources") or {}).get("requests") or {}).items():
-        if _POD_LEVEL.fullmatch(name):
-            total[name] = parse(quantity)
-    _add(total, _parsed(spec.get("overhead")))
-    return total
 
 
 def excluded(pod_set: PodSet, flavors: Mapping[str, Flavor | None]) -> frozenset[str]:
@@ -218,22 +179,3 @@ def _tolerations(tolerations: Iterable[Mapping[str, Any]] | None) -> tuple[Toler
         Toleration(*(str(toleration.get(field) or "") for field in ("key", "operator", "value", "effect")))
         for toleration in tolerations or ()
     )
-
-
-def _container_requests(container: Mapping[str, Any]) -> Requests:
-    resources = container.get("resources") or {}
-    return _parsed({**(resources.get("limits") or {}), **(resources.get("requests") or {})})
-
-
-def _parsed(quantities: Mapping[str, Any] | None) -> Requests:
-    return {name: parse(quantity) for name, quantity in (quantities or {}).items()}
-
-
-def _add(total: Requests, more: Requests) -> None:
-    for name, value in more.items():
-        total[name] = total.get(name, Fraction(0)) + value
-
-
-def _raise_to(total: Requests, least: Requests) -> None:
-    for name, value in least.items():
-        total[name] = max(total.get(name, Fraction(0)), value)

@@ -21,7 +21,22 @@ from scheduler.facts import (
     read_local_queue,
     read_namespace,
 )
+from scheduler.kueue_config import read_counting
+from scheduler.pod import (
+    Amounts,
+    Counting,
+    Limits,
+    Pod,
+    completed,
+    counted,
+    read_limit_range,
+    read_runtime_class,
+    refusal,
+    together,
+    total,
+)
 from scheduler.podset import Flavor, PodSet, excluded, read_flavor
+from scheduler.quantity import in_units
 from scheduler.unsupported import Cause, unsupported
 from solver.api import planner_pb2 as pb
 from solver.quota import MAX_AMOUNT
@@ -32,6 +47,7 @@ PODS = "pods"
 _SHAPES_KEPT = 20_000
 _VANISHED_KEPT = 10_000
 _VERSIONS = count()
+_NO_LIMITS = Limits()
 
 
 class NoQueue(Exception):
@@ -51,6 +67,8 @@ class Shape:
     """A request shape of the contract; the same object for the same request through the same ClusterQueue."""
 
     message: pb.RequestShape
+    refused: str
+    """Why Kueue admits it never, however much is free; empty if it may."""
 
 
 class QueueObjects(NamedTuple):
@@ -62,6 +80,10 @@ class QueueObjects(NamedTuple):
     local_queues: Mapping[str, LocalQueueFacts]
     namespaces: Mapping[str, tuple[tuple[str, str], ...]]
     """Labels."""
+    limit_ranges: Mapping[str, Limits]
+    overheads: Mapping[str, Amounts]
+    """Of each RuntimeClass."""
+    counting: Counting
     unreadable: tuple[Unreadable, ...]
     vanished: frozenset[str] = frozenset()
     """Queues that were there and are not any more, as :class:`scheduler.cluster.Reference` writes them."""
@@ -84,7 +106,10 @@ class Queues:
         self._queue = {name: position for position, name in enumerate(objects.cluster_queues)}
         self._flavor: dict[str, int] = {}
         self._resource: dict[str, int] = {}
-        self._shapes: dict[tuple[tuple[PodSet, ...], str], Shape] = {}
+        self._shapes: dict[tuple[tuple[PodSet, ...], int, str], Shape] = {}
+        self._limits = _by_namespace(objects.limit_ranges)
+        numbers = {limits: number for number, limits in enumerate(dict.fromkeys(self._limits.values()), 1)}
+        self._limits_number = {namespace: numbers[limits] for namespace, limits in self._limits.items()}
         for name in objects.flavors:
             self.flavor(name)
         for name, cohort in objects.cohorts.items():
@@ -169,15 +194,27 @@ class Queues:
         """Whether a namespace is opted in."""
         return (label, "true") in self.objects.namespaces.get(namespace, ())
 
-    def shape(self, pod_sets: tuple[PodSet, ...], cluster_queue: str) -> Shape:
-        """What pod sets ask of a ClusterQueue."""
-        key = pod_sets, cluster_queue
+    def shape(self, pod_sets: tuple[PodSet, ...], namespace: str, cluster_queue: str) -> Shape:
+        """What pod sets of a namespace ask of a ClusterQueue."""
+        key = pod_sets, self._limits_number.get(namespace, 0), cluster_queue
         if key not in self._shapes:
             if len(self._shapes) >= _SHAPES_KEPT:
                 self._shapes.clear()
+            limits = self._limits.get(namespace, _NO_LIMITS)
+            pods = [self._completed(pod_set.pod, limits) for pod_set in pod_sets]
+            refused = next(filter(None, (refusal(pod, limits) for pod in pods)), "")
             groups = self.objects.cluster_queues[cluster_queue].groups
-            self._shapes[key] = Shape(pb.RequestShape(pod_sets=[self._pod_set(pods, groups) for pods in pod_sets]))
+            message = pb.RequestShape(
+                pod_sets=[
+                    self._pod_set(pod_set, pod, groups, bool(refused))
+                    for pod_set, pod in zip(pod_sets, pods, strict=True)
+                ]
+            )
+            self._shapes[key] = Shape(message, refused)
         return self._shapes[key]
+
+    def _completed(self, pod: Pod, limits: Limits) -> Pod:
+        return completed(pod, limits, self.objects.overheads.get(pod.runtime_class, ()))
 
     def _missing(self, queue: str, whose: str = "") -> NoQueue:
         if queue in self._unreadable:
@@ -200,14 +237,17 @@ class Queues:
         labels = dict(self.objects.namespaces[namespace])
         return all(expression.matches(labels) for expression in queue.selector)
 
-    def _pod_set(self, pods: PodSet, groups: Iterable[Group]) -> pb.PodSet:
+    def _pod_set(self, pods: PodSet, pod: Pod, groups: Iterable[Group], refused: bool) -> pb.PodSet:
         covered: set[str] = set()
         ruled_out: set[str] = set()
         for group in groups:
             covered.update(group.covered)
-            ruled_out |= excluded(pods, {name: self.objects.flavors.get(name) for name, _ in group.flavors})
+            flavors = {name: self.objects.flavors.get(name) for name, _ in group.flavors}
+            ruled_out |= flavors.keys() if refused else excluded(pods, flavors)
+        requests = {
+            name: in_units(name, value) for name, value in sorted(counted(total(pod), self.objects.counting).items())
+        }
         # Kueue counts pods where they are limited, and overlooks zeros of what no flavor has.
-        requests = dict(pods.requests)
         if PODS in covered:
             requests[PODS] = 1
         requests = {name: value for name, value in requests.items() if value or name in covered}
@@ -249,6 +289,9 @@ class QueueReader:
         self._flavors = Reader("ResourceFlavor", read_flavor)
         self._local_queues = Reader("LocalQueue", read_local_queue)
         self._namespaces = Reader("Namespace", read_namespace)
+        self._limit_ranges = Reader("LimitRange", read_limit_range)
+        self._runtime_classes = Reader("RuntimeClass", read_runtime_class)
+        self._kueue_config = Reader("ConfigMap", read_counting)
         self._queues: Queues | None = None
         self._there: set[str] = set()
         self._vanished: frozenset[str] = frozenset()
@@ -271,6 +314,9 @@ class QueueReader:
             flavors=read(self._flavors, "ResourceFlavor"),
             local_queues=read(self._local_queues, "LocalQueue"),
             namespaces=read(self._namespaces, "Namespace"),
+            limit_ranges=read(self._limit_ranges, "LimitRange"),
+            overheads=read(self._runtime_classes, "RuntimeClass"),
+            counting=next(iter(read(self._kueue_config, "ConfigMap").values()), Counting()),
             unreadable=tuple(unreadable),
             vanished=self._vanished,
         )
@@ -285,6 +331,13 @@ class QueueReader:
         gone = (self._there - there) | self._vanished
         self._there, self._vanished = there, frozenset(gone - there if len(gone) <= _VANISHED_KEPT else ())
         return self._vanished
+
+
+def _by_namespace(limit_ranges: Mapping[str, Limits]) -> dict[str, Limits]:
+    found: dict[str, list[Limits]] = {}
+    for key, limits in limit_ranges.items():
+        found.setdefault(key.partition("/")[0], []).append(limits)
+    return {namespace: together(limits) for namespace, limits in found.items()}
 
 
 @overload

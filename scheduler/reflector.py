@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from scheduler.apiserver import GONE, NOT_FOUND, PAGE, ApiError, ApiServer, Resource, Watch
+from scheduler.apiserver import FORBIDDEN, GONE, NOT_FOUND, PAGE, ApiError, ApiServer, Resource, Watch
 from scheduler.cluster import Object
 
 log = logging.getLogger(__name__)
@@ -157,6 +157,9 @@ class Reflector:
             self._version = ""  # perhaps it does not know this version (restored from a backup): list again
         problem = f"cannot follow {self.resource.plural}: {error}"
         self.missing = error.status == NOT_FOUND
+        dispensable = error.status == FORBIDDEN and not self.resource.needed
+        if dispensable:
+            problem += "; what is asked for is counted without them"
         if self.missing and self.resource.optional:
             problem = ""  # a CRD that is not installed is nothing to tell anybody
         elif self.missing:
@@ -168,7 +171,7 @@ class Reflector:
             self._changed()
         # A kind that is taken away sends DELETED for each object first. So with objects known, "not found" is what an
         # apiserver says that is still starting; without any there is nothing to wait for.
-        if self.missing and not self.store.snapshot():
+        if (self.missing or dispensable) and not self.store.snapshot():
             self._synced.set()
 
     def _well(self) -> None:
@@ -186,9 +189,7 @@ class Reflector:
 
     def _follow(self) -> bool:
         """Watch until the apiserver ends it. False when that was so soon that the next watch should wait a little."""
-        query: dict[str, str | int] = {"resourceVersion": self._version}
-        if self.resource.selector:
-            query["labelSelector"] = self.resource.selector
+        query: dict[str, str | int] = {"resourceVersion": self._version, **self.resource.query}
         watch = self._api.watch(self.resource.path(), query, WATCH_SECONDS * random.uniform(1, 2))
         self._watch, began = watch, time.monotonic()
         try:

@@ -6,14 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from scheduler.apiserver import RESOURCES, ApiError, ApiServer
+from scheduler.apiserver import FORBIDDEN, NOT_FOUND, RESOURCES, ApiError, ApiServer
 from scheduler.cluster import KINDS, Object
 from scheduler.reflector import key_of
 
 PAGE = 500
 """Objects per answer of the apiserver."""
-
-NOT_FOUND = 404
 
 
 @dataclass
@@ -32,13 +30,20 @@ class StillCluster:
         return self.by_kind[kind]
 
 
-def look(api: ApiServer, now: int, progress: Callable[[str], None] = lambda kind: None) -> StillCluster:
+def look(
+    api: ApiServer,
+    now: int,
+    progress: Callable[[str], None] = lambda kind: None,
+    told: Callable[[str], None] = lambda message: None,
+) -> StillCluster:
     """List each kind once.
 
     Parameters
     ----------
     progress
         Told each kind before it is listed.
+    told
+        Told what is left out because it may not be read.
 
     Raises
     ------
@@ -49,14 +54,15 @@ def look(api: ApiServer, now: int, progress: Callable[[str], None] = lambda kind
     for kind in KINDS:
         progress(kind)
         resource = RESOURCES[kind]
-        query: dict[str, str | int] = {"limit": PAGE}
-        if resource.selector:
-            query["labelSelector"] = resource.selector
+        query: dict[str, str | int] = {"limit": PAGE, **resource.query}
         while True:
             try:
                 answer: dict[str, Any] = api.request("GET", resource.path(), query=query)
             except ApiError as error:
                 if error.status == NOT_FOUND and resource.optional:
+                    break
+                if error.status == FORBIDDEN and not resource.needed:
+                    told(f"{resource.plural} do not count: {error.message}")
                     break
                 what = "Kueue's API is not there: " if error.status == NOT_FOUND else ""
                 where = f"{what}{resource.plural} ({resource.version}) cannot be listed"

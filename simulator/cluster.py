@@ -19,7 +19,9 @@ from scheduler.apiserver import RESOURCES
 from scheduler.cluster import GATE, GATES_ANNOTATION, Object, Reference, Release, ReleaseResult
 from scheduler.facts import gates_of
 from scheduler.files import with_gate
+from scheduler.pod import total
 from scheduler.podset import read_pod_set
+from scheduler.quantity import in_units
 from scheduler.queues import NoQueue, QueueReader
 from scheduler.settings import Settings
 from scheduler.workloads import queue_of, workload_for
@@ -328,7 +330,8 @@ class SimulatedCluster:
             workload = self._store.all("Workload")[key]
             pod_sets = workload["spec"]["podSets"]
             queue = self._queues.find(workload["metadata"]["namespace"], workload["spec"]["queueName"])
-            shape = self._queues.shape(tuple(read_pod_set(pod_set) for pod_set in pod_sets), queue).message
+            namespace = workload["metadata"]["namespace"]
+            shape = self._queues.shape(tuple(map(read_pod_set, pod_sets)), namespace, queue).message
             self._requests[key] = self._rules.request(shape, [pod_set["name"] for pod_set in pod_sets])
         return self._requests[key]
 
@@ -434,8 +437,8 @@ class SimulatedCluster:
         metadata = root["metadata"]
         amounts: dict[str, int] = {}
         for pod_set in map(read_pod_set, workload["spec"]["podSets"]):
-            for resource, amount in pod_set.requests:
-                amounts[resource] = amounts.get(resource, 0) + amount * pod_set.count
+            for resource, value in total(pod_set.pod).items():
+                amounts[resource] = amounts.get(resource, 0) + in_units(resource, value) * pod_set.count
         created = parse_instant(metadata["creationTimestamp"])  # whole seconds: what a deadline like 8h counts from
         self.timeline.records[_key(root)] = Record(
             namespace=metadata["namespace"],

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from scheduler.apiserver import RESOURCES
 from scheduler.kinds import OBSERVED, ROOTS, RootKind
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
@@ -78,9 +79,34 @@ def test_children_of_every_kind_are_left_alone() -> None:
     assert parents == {f"{root.group}/{root.kind}" for root in ROOTS} | set(OBSERVED)
 
 
+def cluster_role() -> dict[str, Any]:
+    (role,) = (each for each in documents("controller/rbac.yaml") if each["kind"] == "ClusterRole")
+    return role
+
+
+def test_the_controller_may_follow_what_it_plans_from() -> None:
+    """RBAC: it may list and watch every kind that it reads; of ConfigMaps only the one of Kueue, by its name."""
+    readable = {
+        (group, resource)
+        for rule in cluster_role()["rules"]
+        if {"list", "watch"} <= set(rule["verbs"])
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+    everywhere = {resource for resource in RESOURCES.values() if not resource.only}
+    assert {(resource.version.rpartition("/")[0], resource.plural) for resource in everywhere} == readable
+    (single,) = set(RESOURCES.values()) - everywhere
+    assert single.only
+    roles = [each for each in documents("controller/rbac.yaml") if each["kind"] == "Role"]
+    (role,) = (each for each in roles if each["metadata"]["namespace"] == single.only[0])
+    (rule,) = role["rules"]
+    assert (rule["resources"], rule["resourceNames"]) == ([single.plural], [single.only[1]])
+    assert {"list", "watch"} <= set(rule["verbs"])
+
+
 def test_the_controller_may_release_every_kind() -> None:
     """RBAC: it follows and releases all kinds of the table and Workloads, and may ungate nothing else."""
-    (role,) = (each for each in documents("controller/rbac.yaml") if each["kind"] == "ClusterRole")
+    role = cluster_role()
     released = {
         (group, resource)
         for rule in role["rules"]

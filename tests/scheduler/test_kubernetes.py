@@ -130,8 +130,8 @@ def test_is_not_synced_before_all_kinds_are(fake: FakeApiServer, cluster: Kubern
 
     fake.hooks.append(refuse)
     cluster.start()
-    assert not cluster.wait_synced(0.5)
-    assert list(cluster.unsynced()) == ["Workload"]
+    eventually(lambda: list(cluster.unsynced()) == ["Workload"])
+    assert not cluster.wait_synced(0.1)
     assert "forbidden" in cluster.unsynced()["Workload"]
 
 

@@ -16,6 +16,7 @@ from scheduler.reflector import Backoff, Reflector, Store
 from tests.scheduler.fake_apiserver import FakeApiServer, Refusal, a_job
 
 JOBS = "/apis/batch/v1/jobs"
+LIMIT_RANGES = "/api/v1/limitranges"
 COHORTS = "/apis/kueue.x-k8s.io/v1beta2/cohorts"
 JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/jobsets"
 
@@ -238,6 +239,31 @@ def test_is_not_synced_without_permission(fake: FakeApiServer, follow: Callable[
     assert not reflector.has_synced
     fake.hooks.clear()
     assert reflector.wait_synced(10)
+
+
+def test_what_is_dispensable_need_not_be_readable(fake: FakeApiServer, follow: Callable[..., Reflector]) -> None:
+    """A refused list of what plans can do without counts as empty, and is told; once it is allowed, it counts."""
+
+    def refuse(method: str, path: str) -> None:
+        raise Refusal(403, "limitranges is forbidden")
+
+    fake.put(LIMIT_RANGES, {"metadata": {"name": "l", "namespace": "team-a"}})
+    fake.hooks.append(refuse)
+    reflector = follow("LimitRange")
+    assert reflector.wait_synced(10)
+    assert "limitranges is forbidden" in reflector.problem
+    assert "without them" in reflector.problem
+    assert reflector.store.snapshot() == {}
+    fake.hooks.clear()
+    eventually(lambda: set(reflector.store.snapshot()) == {"team-a/l"} and not reflector.problem)
+
+
+def test_only_one_object_is_asked_for(fake: FakeApiServer, follow: Callable[..., Reflector]) -> None:
+    """Of the ConfigMaps only Kueue's is listed and watched, by name, in its namespace."""
+    follow("ConfigMap")
+    path, query = "/api/v1/namespaces/kueue-system/configmaps", {"fieldSelector": "metadata.name=kueue-manager-config"}
+    for method in ("GET", "WATCH"):
+        eventually(lambda method=method: fake.count(method, path, **query) > 0)  # type: ignore[misc]
 
 
 def test_does_not_hammer_an_apiserver_that_ends_watches_at_once(fake: FakeApiServer) -> None:

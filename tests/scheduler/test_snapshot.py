@@ -446,7 +446,19 @@ BROKEN = [
 
 
 @pytest.mark.parametrize(
-    "kind", ["Namespace", "Job", "Workload", "LocalQueue", "ClusterQueue", "Cohort", "ResourceFlavor"]
+    "kind",
+    [
+        "Namespace",
+        "Job",
+        "Workload",
+        "LocalQueue",
+        "ClusterQueue",
+        "Cohort",
+        "ResourceFlavor",
+        "LimitRange",
+        "RuntimeClass",
+        "ConfigMap",
+    ],
 )
 @pytest.mark.parametrize("broken", BROKEN)
 def test_broken_objects(cluster: MemoryCluster, kind: str, broken: Any) -> None:
@@ -518,3 +530,72 @@ def test_many_are_cheap_to_look_at_again(cluster: MemoryCluster, monkeypatch: py
     cluster.condition("job-3", "QuotaReserved", "False", "AdmissionGated")
     assert len(taker.take(cluster).items) == 20
     assert len(parsed) == 1
+
+
+def asked(snap: Snapshot) -> dict[str, dict[str, int]]:
+    """What one pod of each Job asks for."""
+    resources, shapes, rows = snap.request.quota.resources, snap.request.shapes, snap.request.workloads
+    return {
+        item.root.name: {
+            resources[r]: amount
+            for pod_set in shapes[rows.shape[row]].pod_sets
+            for r, amount in zip(pod_set.resources, pod_set.amounts, strict=True)
+        }
+        for row, item in enumerate(snap.items)
+    }
+
+
+def test_what_the_namespace_adds_counts(cluster: MemoryCluster) -> None:
+    """Defaults of LimitRanges count in their namespace only, overhead of a RuntimeClass for its pods; a change counts
+    at once, and is news to the plan."""
+    cluster.queue("cq-other", local="lq", namespace="other")
+    cluster.job("plain", 1)
+    cluster.job("sandboxed", 1, pod={"runtimeClassName": "kata"})
+    cluster.job("elsewhere", 1, namespace="other")
+    taker = Snapshotter(Settings())
+    before = taker.take(cluster)
+    gpu = {"nvidia.com/gpu": 1}
+    assert asked(before) == {"plain": gpu, "sandboxed": gpu, "elsewhere": gpu}
+    limits = [{"type": "Container", "defaultRequest": {"cpu": "2"}}]
+    cluster.put({"kind": "LimitRange", "metadata": {"name": "l", "namespace": "team"}, "spec": {"limits": limits}})
+    cluster.put({"kind": "RuntimeClass", "metadata": {"name": "kata"}, "overhead": {"podFixed": {"cpu": "1"}}})
+    after = taker.take(cluster)
+    assert asked(after) == {"plain": {**gpu, "cpu": 2000}, "sandboxed": {**gpu, "cpu": 3000}, "elsewhere": gpu}
+    assert after.signature != before.signature
+    assert taker.take(cluster).signature == after.signature
+    cluster.drop("LimitRange", "team/l")
+    cluster.drop("RuntimeClass", "kata")
+    assert asked(taker.take(cluster)) == asked(before)
+
+
+def test_kueues_configuration_counts(cluster: MemoryCluster) -> None:
+    """Resources are transformed as Kueue's ConfigMap says; one that cannot be read is complained about, and no rule."""
+
+    def configure(resources: str) -> None:
+        metadata = {"name": "kueue-manager-config", "namespace": "kueue-system"}
+        data = {"controller_manager_config.yaml": f"resources: {resources}"}
+        cluster.put({"kind": "ConfigMap", "metadata": metadata, "data": data})
+
+    cluster.job("train", 2)
+    taker = Snapshotter(Settings())
+    configure("{transformations: [{input: nvidia.com/gpu, strategy: Replace, outputs: {units: 8}}]}")
+    assert asked(taker.take(cluster)) == {"train": {"units": 16}}
+    configure("{transformations: 7}")
+    broken = taker.take(cluster)
+    assert asked(broken) == {"train": {"nvidia.com/gpu": 2}}
+    (complaint,) = broken.complaints
+    assert (complaint.reason, complaint.target.kind) == ("Unreadable", "ConfigMap")
+
+
+def test_what_kueue_refuses_is_said(cluster: MemoryCluster) -> None:
+    """Work that breaks a LimitRange is not released, however much is free, and its owner hears why."""
+    limits = [{"type": "Container", "max": {"nvidia.com/gpu": "1"}}]
+    cluster.put({"kind": "LimitRange", "metadata": {"name": "l", "namespace": "team"}, "spec": {"limits": limits}})
+    cluster.job("large", 2)
+    cluster.job("small", 1)
+    snap = snapshot(cluster)
+    (complaint,) = snap.complaints
+    assert (complaint.target.name, complaint.reason) == ("large", "RefusedByKueue")
+    assert "more nvidia.com/gpu than its limit" in complaint.message
+    rejected = [(snap.items[r.row].root.name, r.kind) for r in decode(snap.request).rejected]
+    assert rejected == [("large", pb.NEVER_FITS)]
