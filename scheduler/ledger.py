@@ -1,0 +1,492 @@
+"""The ledger: what became of each Workload, in SQLite or PostgreSQL.
+
+It only remembers. No decision waits for it, and :mod:`scheduler.ledger_writer` keeps its troubles away from the loop.
+An entry is written as often as something about it changes; writing it again changes nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import secrets
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+import alembic.command
+import sqlalchemy as sa
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import event
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import URL, Connection, Engine, make_url
+
+from scheduler.family import FAMILY_FIELDS, Family
+from scheduler.ledger_entry import DeadlineEdit, Entry, Outcome, Run
+from scheduler.ledger_schema import deadline, run, setting, workload
+
+__all__ = ["DeadlineEdit", "Entry", "Ledger", "LedgerError", "Outcome", "Run", "ledger_url"]
+
+log = logging.getLogger(__name__)
+
+SQLITE_BYTES = 1 << 30
+"""Largest SQLite file; what comes after that is refused, as by a full disk."""
+
+BUSY_SECONDS = 5.0
+"""How long one writer of a SQLite file waits for another."""
+
+_MIGRATIONS = Path(__file__).with_name("migrations")
+_UPGRADE_LOCK = 0x70756E6374  # several replicas upgrade one after another
+_CHUNK = 500
+_NAMES = ("namespace", "local_queue", "cluster_queue", "image", "stem", "label")
+"""Fields of a family that an anonymous ledger hides; kind and shape say nothing about people."""
+
+logging.getLogger("alembic").setLevel(logging.WARNING)
+
+
+class LedgerError(Exception):
+    """The ledger cannot be used, and trying again does not help; the message says what to do."""
+
+
+def ledger_url(dsn: str) -> URL:
+    """Where a ledger is: the path of a SQLite file, or ``postgresql://user:password@host:5432/database``.
+
+    Raises
+    ------
+    ValueError
+        If it is neither; the message holds no password.
+    """
+    if "://" not in dsn:
+        if not dsn.strip():
+            raise ValueError("a ledger needs a path or a postgresql:// address")
+        return URL.create("sqlite", database=str(Path(dsn).expanduser()))
+    try:
+        url = make_url(dsn)
+    except (sa.exc.ArgumentError, ValueError):
+        raise ValueError("not an address; write postgresql://user:password@host:5432/database") from None
+    match url.get_backend_name():
+        case "postgresql" | "postgres":
+            return url.set(drivername="postgresql+psycopg")
+        case "sqlite" if url.database and url.database != ":memory:":
+            return url
+    raise ValueError(f"{url.drivername}: a ledger is a SQLite file (its path) or postgresql://…")
+
+
+class Ledger:
+    """An open ledger. One thread at a time.
+
+    Parameters
+    ----------
+    dsn
+        See :func:`ledger_url`.
+    """
+
+    def __init__(self, dsn: str | URL, *, sqlite_bytes: int = SQLITE_BYTES) -> None:
+        self.url = dsn if isinstance(dsn, URL) else ledger_url(dsn)
+        self._engine = _engine(self.url, sqlite_bytes)
+        self._salt = b""
+        self._anonymous = False
+
+    def __str__(self) -> str:
+        return self.url.render_as_string(hide_password=True)
+
+    @property
+    def file(self) -> Path | None:
+        """The SQLite file; None for PostgreSQL."""
+        return Path(self.url.database or "") if self.url.get_backend_name() == "sqlite" else None
+
+    # --- opening ---------------------------------------------------------------------------------------------------
+
+    def open(self, *, anonymous: bool = False) -> Self:
+        """Open for writing: make the tables or bring them up to date; a SQLite file that is broken is set aside.
+
+        Parameters
+        ----------
+        anonymous
+            Whether names are written as salted hashes from now on. A ledger that has been anonymous stays it.
+
+        Raises
+        ------
+        LedgerError
+            If a newer version has made it.
+        sqlalchemy.exc.SQLAlchemyError, OSError
+            If the database cannot be reached or written; may work later.
+        """
+        if self.file is not None:
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            self._set_aside_if_broken(self.file)
+        with self._engine.begin() as connection:
+            if connection.dialect.name == "postgresql":
+                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_UPGRADE_LOCK)))
+            revision = _revision(connection)
+            if revision is not None and revision not in _revisions():
+                raise LedgerError(
+                    f"{self} was made by a newer version (its schema is {revision}): use that, or another"
+                )
+            if revision != _head():
+                config = _config()
+                config.attributes["connection"] = connection
+                alembic.command.upgrade(config, "head")
+                if revision is not None:
+                    log.info("ledger upgraded", extra={"from": revision, "to": _head()})
+            self._write_settings(connection, anonymous)
+            self._read_settings(connection)
+        return self
+
+    def open_for_reading(self) -> Self:
+        """Open without changing anything.
+
+        Raises
+        ------
+        LedgerError
+            If it is not there, or its schema is of another version.
+        sqlalchemy.exc.SQLAlchemyError
+            If the database cannot be reached.
+        """
+        if self.file is not None and not self.file.is_file():
+            raise LedgerError(f"there is no ledger at {self.file}")
+        with self._engine.connect() as connection:
+            revision = _revision(connection)
+            if revision is None:
+                raise LedgerError(f"{self} is no ledger: the controller has not written to it yet")
+            if revision != _head():
+                raise LedgerError(
+                    f"{self} has schema {revision}, this version reads {_head()}: use the controller's version"
+                )
+            self._read_settings(connection)
+        return self
+
+    def close(self) -> None:
+        """Let its connections go."""
+        self._engine.dispose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def anonymous(self) -> bool:
+        """Whether it has names as hashes only."""
+        return self._anonymous
+
+    def hide(self, name: str) -> str:
+        """A name as an anonymous ledger has it; empty stays empty."""
+        return hashlib.blake2b(name.encode(), key=self._salt, digest_size=6).hexdigest() if name else ""
+
+    def hide_family(self, family: Family) -> Family:
+        """A family as an anonymous ledger has it."""
+        return replace(family, **{field: self.hide(getattr(family, field)) for field in _NAMES})
+
+    def hidden(self, entry: Entry) -> Entry:
+        """An entry as an anonymous ledger has it."""
+        return replace(entry, name=self.hide(entry.name), family=self.hide_family(entry.family))
+
+    # --- writing ---------------------------------------------------------------------------------------------------
+
+    def write(self, entries: Iterable[Entry]) -> None:
+        """Write entries, all or none. What is known already and not said again is kept; older news never wins.
+
+        Raises
+        ------
+        sqlalchemy.exc.SQLAlchemyError
+            If the database does not take them.
+        """
+        entries = [self.hidden(entry) if self._anonymous else entry for entry in entries]
+        if not entries:
+            return
+        runs = [_run_row(entry.uid, each) for entry in entries for each in entry.runs]
+        edits = [
+            {"uid": entry.uid, "noticed_ms": edit.noticed, "deadline_ms": edit.deadline}
+            for entry in entries
+            for edit in entry.deadlines
+        ]
+        with self._engine.begin() as connection:
+            insert = _INSERT[connection.dialect.name]
+            connection.execute(_upsert_workload(insert), [_workload_row(entry) for entry in entries])
+            if runs:
+                connection.execute(_upsert_run(insert), runs)
+            if edits:
+                connection.execute(insert(deadline).on_conflict_do_nothing(), edits)
+
+    def prune(self, before: int) -> int:
+        """Forget what ended before an instant; how many Workloads those were.
+
+        Raises
+        ------
+        sqlalchemy.exc.SQLAlchemyError
+            If the database does not let us.
+        """
+        old = sa.select(workload.c.uid).where(workload.c.ended_ms < before, workload.c.outcome.is_not(None))
+        with self._engine.begin() as connection:
+            for table in (run, deadline):
+                connection.execute(sa.delete(table).where(table.c.uid.in_(old)))
+            return connection.execute(
+                sa.delete(workload).where(workload.c.ended_ms < before, workload.c.outcome.is_not(None))
+            ).rowcount
+
+    # --- reading ---------------------------------------------------------------------------------------------------
+
+    def finished_since(
+        self, since: int, until: int | None = None, cluster_queue: str | None = None, *, details: bool = False
+    ) -> Iterator[Entry]:
+        """What ended at or after an instant (and before ``until``), oldest first.
+
+        Parameters
+        ----------
+        details
+            With all runs and deadlines of each.
+        """
+        wanted = [workload.c.outcome.is_not(None), workload.c.ended_ms >= since]
+        if until is not None:
+            wanted.append(workload.c.ended_ms < until)
+        if cluster_queue is not None:
+            wanted.append(workload.c.cluster_queue == self._written(cluster_queue))
+        query = sa.select(workload).where(*wanted).order_by(workload.c.ended_ms, workload.c.uid)
+        return self._entries(query, details)
+
+    def unfinished(self, *, details: bool = False) -> Iterator[Entry]:
+        """What waits or runs, as far as the ledger knows; oldest first."""
+        query = sa.select(workload).where(workload.c.outcome.is_(None))
+        return self._entries(query.order_by(workload.c.submitted_ms, workload.c.uid), details)
+
+    def recent(
+        self,
+        limit: int | None = None,
+        *,
+        cluster_queue: str | None = None,
+        namespace: str | None = None,
+        family: str | None = None,
+        since: int | None = None,
+        details: bool = False,
+    ) -> Iterator[Entry]:
+        """What something has been written about, the newest first.
+
+        Parameters
+        ----------
+        family
+            The stem of its name, or its label.
+        since
+            Only what was there at or after this instant.
+        """
+        wanted = []
+        if cluster_queue is not None:
+            wanted.append(workload.c.cluster_queue == self._written(cluster_queue))
+        if namespace is not None:
+            wanted.append(workload.c.namespace == self._written(namespace))
+        if family is not None:
+            name = self._written(family)
+            wanted.append((workload.c.stem == name) | (workload.c.label == name))
+        if since is not None:
+            wanted.append(workload.c.outcome.is_(None) | (workload.c.ended_ms >= since))
+        last = sa.func.coalesce(workload.c.ended_ms, workload.c.started_ms, workload.c.submitted_ms)
+        query = sa.select(workload).where(*wanted).order_by(last.desc(), workload.c.uid)
+        return self._entries(query if limit is None else query.limit(limit), details)
+
+    def _written(self, name: str) -> str:
+        return self.hide(name) if self._anonymous else name
+
+    def _entries(self, query: sa.Select[Any], details: bool) -> Iterator[Entry]:
+        with self._engine.connect().execution_options(yield_per=_CHUNK) as connection:
+            for rows in connection.execute(query).partitions(_CHUNK):
+                entries = [_entry(row) for row in rows]
+                yield from self._detailed(entries) if details else entries
+
+    def _detailed(self, entries: Sequence[Entry]) -> list[Entry]:
+        uids = [entry.uid for entry in entries]
+        runs: dict[str, list[Run]] = {uid: [] for uid in uids}
+        edits: dict[str, list[DeadlineEdit]] = {uid: [] for uid in uids}
+        with self._engine.connect() as connection:
+            for row in connection.execute(sa.select(run).where(run.c.uid.in_(uids)).order_by(run.c.started_ms)):
+                runs[row.uid].append(Run(row.started_ms, row.planned_start_ms, row.ended_ms, row.ending))
+            query = sa.select(deadline).where(deadline.c.uid.in_(uids)).order_by(deadline.c.noticed_ms)
+            for row in connection.execute(query):
+                edits[row.uid].append(DeadlineEdit(row.noticed_ms, row.deadline_ms))
+        return [replace(each, runs=tuple(runs[each.uid]), deadlines=tuple(edits[each.uid])) for each in entries]
+
+    # --- opening, in detail ----------------------------------------------------------------------------------------
+
+    def _read_settings(self, connection: Connection) -> None:
+        known = {row.name: row.value for row in connection.execute(sa.select(setting))}
+        self._salt, self._anonymous = bytes.fromhex(known["salt"]), "anonymous" in known
+
+    @staticmethod
+    def _write_settings(connection: Connection, anonymous: bool) -> None:
+        rows = [{"name": "salt", "value": secrets.token_hex(16)}]
+        if anonymous:
+            rows.append({"name": "anonymous", "value": "true"})
+        connection.execute(_INSERT[connection.dialect.name](setting).on_conflict_do_nothing(), rows)
+
+    def _set_aside_if_broken(self, file: Path) -> None:
+        if not file.exists():
+            return
+        try:
+            with self._engine.connect() as connection:
+                found = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar()
+            if found == "ok":
+                return
+        except sa.exc.DatabaseError as error:
+            if not _is_broken(error):
+                raise
+            found = str(error.orig)
+        self._engine.dispose()
+        aside = file.with_name(f"{file.name}.broken-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}")
+        file.rename(aside)
+        for suffix in ("-wal", "-shm"):
+            with suppress(FileNotFoundError):
+                file.with_name(file.name + suffix).rename(aside.with_name(aside.name + suffix))
+        log.error("the ledger is broken: set aside, a new one begins", extra={"aside": str(aside), "error": found})
+
+
+def _engine(url: URL, sqlite_bytes: int) -> Engine:
+    if url.get_backend_name() == "postgresql":
+        arguments = {"connect_timeout": 5, "tcp_user_timeout": 10_000, "options": "-c statement_timeout=30000"}
+        return sa.create_engine(url, connect_args=arguments, pool_size=1, max_overflow=1)
+    engine = sa.create_engine(url, connect_args={"timeout": BUSY_SECONDS, "check_same_thread": False})
+
+    @event.listens_for(engine, "connect")
+    def set_up(connection: Any, _: Any) -> None:
+        connection.isolation_level = None  # so that tables are made and altered in transactions too
+        page = connection.execute("PRAGMA page_size").fetchone()[0]
+        connection.execute(f"PRAGMA max_page_count = {max(1, sqlite_bytes // page)}")
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = NORMAL")
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        connection.exec_driver_sql("BEGIN")
+
+    return engine
+
+
+def _is_broken(error: sa.exc.DBAPIError) -> bool:
+    text = str(error.orig)
+    return "malformed" in text or "not a database" in text
+
+
+def _config() -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
+    return config
+
+
+def _revision(connection: Connection) -> str | None:
+    return MigrationContext.configure(connection).get_current_revision()
+
+
+def _revisions() -> set[str]:
+    return {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}
+
+
+def _head() -> str:
+    head = ScriptDirectory.from_config(_config()).get_current_head()
+    assert head is not None
+    return head
+
+
+# --- rows and statements -------------------------------------------------------------------------------------------
+
+_INSERT: dict[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
+
+
+def _upsert_workload(insert: Any) -> Any:
+    """What a later look may know less of is kept: plans, estimates and grants are not in the cluster's objects."""
+    statement = insert(workload)
+    new, old = statement.excluded, workload.c
+    kept: dict[str, Any] = {
+        name: sa.func.coalesce(new[name], old[name])
+        for name in ("planned_start_ms", "started_ms", "ended_ms", "user_estimate_ms", "outcome")
+    }
+    kept |= {
+        name: sa.case((new[name] == "", old[name]), else_=new[name])
+        for name in ("cluster_queue", "flavor", "reason", "name", "image", "stem", "label")
+    }
+    kept["usage"] = sa.case((new.flavor == "", old.usage), else_=new.usage)
+    kept["managed"] = old.managed | new.managed
+    kept["interruptions"] = sa.case((old.interruptions > new.interruptions, old.interruptions), else_=new.interruptions)
+    for name in ("estimate_ms", "estimate_source"):  # as it was when it started
+        kept[name] = sa.case((old.started_ms.is_not(None) & old.estimate_ms.is_not(None), old[name]), else_=new[name])
+    columns = {column.name: kept.get(column.name, new[column.name]) for column in workload.c if column.name != "uid"}
+    return statement.on_conflict_do_update(index_elements=["uid"], set_=columns, where=new.updated_ms >= old.updated_ms)
+
+
+def _upsert_run(insert: Any) -> Any:
+    statement = insert(run)
+    new, old = statement.excluded, run.c
+    return statement.on_conflict_do_update(
+        index_elements=["uid", "started_ms"],
+        set_={
+            "planned_start_ms": sa.func.coalesce(new.planned_start_ms, old.planned_start_ms),
+            "ended_ms": sa.func.coalesce(new.ended_ms, old.ended_ms),
+            "ending": sa.case((new.ending == "", old.ending), else_=new.ending),
+        },
+    )
+
+
+def _workload_row(entry: Entry) -> dict[str, Any]:
+    return {
+        "uid": entry.uid,
+        "name": entry.name,
+        **{field: getattr(entry.family, field) for field in FAMILY_FIELDS},
+        "managed": entry.managed,
+        "submitted_ms": entry.submitted,
+        "deadline_ms": entry.deadline,
+        "earliest_start_ms": entry.earliest_start,
+        "weight": entry.weight,
+        "hard": entry.hard,
+        "planned_start_ms": entry.planned_start,
+        "started_ms": entry.started,
+        "ended_ms": entry.ended,
+        "interruptions": entry.interruptions,
+        "flavor": entry.flavor,
+        "gpus": entry.gpus,
+        "usage": [list(cell) for cell in entry.usage],
+        "estimate_ms": entry.estimate,
+        "estimate_source": entry.estimate_source,
+        "user_estimate_ms": entry.user_estimate,
+        "outcome": entry.outcome,
+        "reason": entry.reason,
+        "updated_ms": entry.updated,
+    }
+
+
+def _run_row(uid: str, each: Run) -> dict[str, Any]:
+    return {
+        "uid": uid,
+        "started_ms": each.started,
+        "planned_start_ms": each.planned_start,
+        "ended_ms": each.ended,
+        "ending": each.ending,
+    }
+
+
+def _entry(row: Any) -> Entry:
+    return Entry(
+        uid=row.uid,
+        name=row.name,
+        family=Family(*(getattr(row, field) for field in FAMILY_FIELDS)),
+        submitted=row.submitted_ms,
+        updated=row.updated_ms,
+        managed=row.managed,
+        deadline=row.deadline_ms,
+        earliest_start=row.earliest_start_ms,
+        weight=row.weight,
+        hard=row.hard,
+        planned_start=row.planned_start_ms,
+        started=row.started_ms,
+        ended=row.ended_ms,
+        interruptions=row.interruptions,
+        flavor=row.flavor,
+        gpus=row.gpus,
+        usage=tuple((flavor, resource, held) for flavor, resource, held in row.usage),
+        estimate=row.estimate_ms,
+        estimate_source=row.estimate_source,
+        user_estimate=row.user_estimate_ms,
+        outcome=None if row.outcome is None else Outcome(row.outcome),
+        reason=row.reason,
+    )
