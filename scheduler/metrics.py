@@ -11,11 +11,16 @@ from collections.abc import Callable, Iterable, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, generate_latest
 
+from scheduler.cluster import Release
+
 SOLVE_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 """Seconds: the first plan of a small queue up to the largest budget anybody would give."""
 
 PATCH_BUCKETS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0, 10.0)
 """Seconds: one patch on a healthy apiserver takes about ten milliseconds."""
+
+PLACES = ("dispatch", "metrics", "news", "queues", "release", "step")
+"""Where errors are counted."""
 
 _HOUR = 3600.0
 LATENESS_BUCKETS = tuple(hours * _HOUR for hours in (-24, -8, -4, -1, -0.25, -1 / 60, 0, 1 / 60, 0.25, 1, 4, 8, 24, 72))
@@ -72,6 +77,8 @@ class Metrics:
         self._releases = Counter(
             "punctual_releases", "Attempts to release, by outcome.", ["outcome"], registry=registry
         )
+        for outcome in Release:
+            self._releases.labels(_word(outcome.value))
         self._release = Histogram(
             "punctual_release_duration_seconds",
             "One release: the patch and its answer.",
@@ -163,6 +170,8 @@ class Metrics:
         )
         self._named: dict[str, set[str]] = {state: set() for state in self._queues}
         self._errors = Counter("punctual_errors", "Errors, by where they happened.", ["where"], registry=registry)
+        for where in PLACES:
+            self._errors.labels(where)
         self._synced = Gauge(
             "punctual_watch_synced", "1 while the objects of a kind are followed.", ["kind"], registry=registry
         )
@@ -198,7 +207,7 @@ class Metrics:
 
         ``outcome`` is a value of :class:`scheduler.cluster.Release`.
         """
-        self._releases.labels(outcome.replace(" ", "_")).inc()
+        self._releases.labels(_word(outcome)).inc()
         self._release.observe(seconds)
 
     def release_latency(self, seconds: float) -> None:
@@ -217,6 +226,14 @@ class Metrics:
             for queue, count in counts.items():
                 gauge.labels(queue).set(count)
             self._named[state] = set(counts)
+
+    def expect(self, cluster_queue: str, priority_class: str) -> None:
+        """A workload with a deadline is followed from now on.
+
+        A counter that first appears with a 1 has not increased, to Prometheus. So it has to be there before.
+        """
+        for outcome in ("met", "missed"):
+            self._deadlines.labels(cluster_queue, priority_class, outcome)
 
     def finished(
         self,
@@ -299,3 +316,7 @@ class Metrics:
 
     def _plan_age(self) -> float:
         return float("nan") if self._plan_at is None else self._clock() - self._plan_at
+
+
+def _word(outcome: str) -> str:
+    return outcome.replace(" ", "_")

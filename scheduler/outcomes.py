@@ -53,9 +53,9 @@ class Outcomes:
         stuck: Counter[str] = Counter()
         overrunning: Counter[str] = Counter()
         for item in snapshot.items:
-            seen = self._seen[item.uid] = before.pop(item.uid) if item.uid in before else _Seen(item)
-            seen.item = item
             queue = item.cluster_queue
+            seen = self._seen[item.uid] = before.pop(item.uid) if item.uid in before else self._new(item)
+            seen.item = item
             if item.deadline is not None and item.deadline < snapshot.now:
                 overdue[queue] += 1
             placement = plan.placements.get(item.uid) if plan is not None and item.state == State.PENDING else None
@@ -77,6 +77,11 @@ class Outcomes:
         for seen in before.values():
             self._left(seen)
         self._metrics.queues(overdue=overdue, stuck=stuck, overrunning=overrunning)
+
+    def _new(self, item: Item) -> _Seen:
+        if item.deadline is not None:
+            self._metrics.expect(item.cluster_queue, item.priority_class)
+        return _Seen(item)
 
     def _left(self, seen: _Seen) -> None:
         item, at = seen.item, self._finished(seen.item.uid)
