@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from cli import bench, cluster, controller, demo, plan, release, solver
+from cli import bench, cluster, controller, demo, plan, release, solver, sweep
 
 app = typer.Typer(no_args_is_help=True, help="Deadline-aware admission for Kueue.")
 app.command()(plan.plan)
@@ -12,6 +12,7 @@ app.command()(demo.demo)
 app.command()(controller.controller)
 app.command()(release.release)
 app.command()(solver.solver)
+app.command()(sweep.sweep)
 app.add_typer(bench.app, name="bench")
 app.add_typer(cluster.app, name="cluster")
 

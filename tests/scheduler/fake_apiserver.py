@@ -144,12 +144,16 @@ class FakeApiServer:
         with self.lock:
             known = self.objects.setdefault(collection, {})
             if method == "POST":
+                if namespace:
+                    body["metadata"].setdefault("namespace", namespace)
                 if _key(body) in known:
                     raise Refusal(409, "already exists")
-                return self.put(collection, body)
+                return body if query.get("dryRun") else self.put(collection, body)
             if key not in known:
                 raise Refusal(404, f"{key} not found")
             item = copy.deepcopy(known[key])
+            if method == "DELETE":
+                self.delete(collection, key)
             if method == "PUT":
                 if body["metadata"].get("resourceVersion") != item["metadata"]["resourceVersion"]:
                     raise Refusal(409, "the object has been modified")
@@ -235,7 +239,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
         return None
 
-    do_GET = do_POST = do_PUT = do_PATCH = serve
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = serve
 
     def watch(self, path: str, query: dict[str, str]) -> None:
         fake = self.server_fake
