@@ -4,9 +4,13 @@ Walk the plan's order. Release what fits now, by Kueue's own arithmetic, and who
 wait is remembered: work further down that takes quota it waits for may overtake it only if it is expected to end before
 the one it overtakes is planned to start. Nothing here asks the planner: room that appears early is used at once.
 
+What fits is what Kueue would admit, with the flavors and the number of pods that it would choose
+(:mod:`solver.choose`). It also fits when Kueue would evict others for it, as its ClusterQueue is entitled to: then it
+is released if the policy honours that, and waiting for its planned start would not do.
+
 Before the walk, quota is set aside for what Kueue may admit any moment: work in flight, and work that is not ours and
 fits now. So a release never takes room that Kueue would give to somebody else. Nor is anything released behind the
-blocked head of a StrictFIFO queue: Kueue would not look at it.
+blocked head of a StrictFIFO queue, or behind work that Kueue tries for ever: Kueue would not look at it.
 """
 
 from __future__ import annotations
@@ -19,8 +23,14 @@ from numba import njit
 
 from scheduler.plans import PlanInForce
 from solver.api import planner_pb2 as pb
+from solver.choose import NO_FIT, PREEMPTS, Choice, Queues, Shapes, blank, claim, retry
+from solver.decode_admission import Admission
+from solver.preemption import Holders, evict
 from solver.problem import NEVER, Int8s, Options, Problem, State
-from solver.quota import Bools, Int32s, Int64s, TreeArrays, fits, take
+from solver.quota import Bools, Int32s, Int64s, TreeArrays, inner, take
+
+ATTEMPTS = 40
+"""More attempts than that for one workload, and Kueue goes on for ever."""
 
 _PENDING, _IN_FLIGHT, _FOREIGN = int(State.PENDING), int(State.IN_FLIGHT), int(State.FOREIGN)
 
@@ -78,21 +88,56 @@ def hopeless_heads(problem: Problem, request: pb.PlanRequest) -> list[Head]:
     return heads
 
 
+class Due(NamedTuple):
+    """Work to release now."""
+
+    row: int
+    """Of the problem."""
+    evicts: tuple[int, ...]
+    """Whom Kueue is expected to evict for it: rows of the request."""
+
+
+class _Rows(NamedTuple):
+    """What the walk reads of each row; ``[n]`` columns."""
+
+    state: Int8s
+    pair: Int32s
+    queue: Int32s
+    shape: Int32s
+    priority: Int64s
+    created: Int64s
+    earliest: Int64s
+    duration: Int64s
+    due: Int64s
+    start: Int64s
+    releasable: Bools
+
+
 def dispatch(
-    problem: Problem, turns: Turns, releasable: Sequence[bool] | Bools, heads: Sequence[Head] = ()
-) -> list[int]:
-    """Rows of the problem to release now, in this order.
+    problem: Problem,
+    admission: Admission,
+    turns: Turns,
+    releasable: Sequence[bool] | Bools,
+    heads: Sequence[Head] = (),
+    honour: bool = True,
+) -> list[Due]:
+    """What to release now, in this order.
 
     Parameters
     ----------
+    admission
+        See :func:`solver.decode_admission.decode_admission`.
     releasable
         For each row whether taking our gate off lets it start. Work that somebody else holds as well is passed over.
     heads
         See :func:`hopeless_heads`.
+    honour
+        Whether work is released that Kueue would admit by evicting others, if waiting would make it late or if it has
+        no due date.
     """
     if not len(problem):
         return []
-    tree = problem.tree
+    tree, queues = problem.tree, admission.queues
     strict = np.zeros(len(tree.parent), dtype=np.bool_)
     strict[tree.queue_node[tree.strict_fifo & (tree.queue_node >= 0)]] = True
     usage, busy = tree.no_usage(), problem.busy
@@ -107,25 +152,31 @@ def dispatch(
         shut[head.node] = min(shut[head.node], np.count_nonzero(ahead) - 1)
     ungated = kueue[problem.state[kueue] != State.PENDING].astype(np.int64)
     ungated = ungated[np.argsort(problem.state[ungated] != State.IN_FLIGHT, kind="stable")]
-    # Rules of a plan bind us, not Kueue.
-    earliest = np.where(problem.state == State.PENDING, np.maximum(problem.release, turns.not_before), problem.release)
-    released = _walk(
-        tree.arrays,
-        problem.options,
-        usage,
-        strict,
-        shut,
-        ungated,
-        rank,
-        turns.order,
-        problem.state,
-        problem.pair,
-        earliest,
-        problem.duration,
-        turns.start,
-        np.asarray(releasable, dtype=np.bool_),
+    rows = _Rows(
+        state=problem.state,
+        pair=problem.pair,
+        queue=admission.queue,
+        shape=admission.shape,
+        priority=priority,
+        created=admission.created,
+        # Rules of a plan bind us, not Kueue.
+        earliest=np.where(
+            problem.state == State.PENDING, np.maximum(problem.release, turns.not_before), problem.release
+        ),
+        duration=problem.duration,
+        due=problem.due,
+        start=turns.start,
+        releasable=np.asarray(releasable, dtype=np.bool_),
     )
-    return [int(row) for row in released]
+    # Who goes holds nothing any more: amounts are set to 0 on the way.
+    holders = admission.holders._replace(amount=admission.holders.amount.copy())
+    choice = blank(queues, admission.shapes, holders)
+    released, evictor = _walk(
+        tree.arrays, problem.options, queues, admission.shapes, usage, choice, rows, strict, shut, ungated, rank,
+        turns.order, honour,
+    )  # fmt: skip
+    going = np.flatnonzero(evictor >= 0)
+    return [Due(row, tuple(admission.holder[going[evictor[going] == row]].tolist())) for row in released.tolist()]
 
 
 @njit(cache=True, nogil=True)
@@ -138,20 +189,19 @@ def _use(tree: TreeArrays, usage: Int64s, node: Int32s, cell: Int32s, amount: In
 def _walk(
     tree: TreeArrays,
     options: Options,
+    queues: Queues,
+    shapes: Shapes,
     usage: Int64s,
+    choice: Choice,
+    rows: _Rows,
     strict: Bools,
     shut: Int64s,
     ungated: Int64s,
     rank: Int64s,
     order: Int64s,
-    state: Int8s,
-    pair: Int32s,
-    earliest: Int64s,
-    duration: Int64s,
-    start: Int64s,
-    releasable: Bools,
-) -> Int64s:
-    """Rows to release.
+    honour: bool,
+) -> tuple[Int64s, Int64s]:
+    """Rows to release, and for each holder the row that is released into its quota (−1: none).
 
     ``ungated``: rows Kueue has already, those in flight first; ``rank``: of all rows in Kueue's order; ``order``: all
     rows, by their turns; ``shut``: by quota node the rank of the blocked head, behind which nothing is admitted.
@@ -160,56 +210,101 @@ def _walk(
     # By quota node and cell: the earliest planned start of work that waits for quota there.
     waiting = np.full(usage.shape, NEVER, dtype=np.int64)
     placed = np.zeros(n, dtype=np.bool_)
+    evictor = np.full(len(choice.victims), -1, dtype=np.int64)
     for row in ungated:
-        node = options.node[pair[row]]
-        if earliest[row] > 0:
+        node = queues.node[rows.queue[row]]
+        if rows.earliest[row] > 0:
             continue  # Kueue itself leaves it alone until then
-        option = -1 if rank[row] > shut[node] else _first_fit(tree, options, usage, pair[row])
-        if option >= 0:
-            _take(tree, options, usage, node, option)
+        mode, endless = NO_FIT, False
+        if rank[row] <= shut[node]:
+            mode, endless = _ask(tree, queues, shapes, usage, choice, rows, row)
+        if mode >= PREEMPTS:
+            _admit(tree, choice, usage, node)
             placed[row] = True
         else:
-            if strict[node]:
+            if strict[node] or endless:
                 shut[node] = min(shut[node], rank[row])
-            if state[row] == _IN_FLIGHT:
-                _wait(tree, options, waiting, pair[row], max(0, start[row]))
+            if rows.state[row] == _IN_FLIGHT:
+                _wait(tree, options, waiting, rows.pair[row], max(0, rows.start[row]))
     released = np.empty(n, dtype=np.int64)
     count = 0
     for row in order:
-        node = options.node[pair[row]]
-        if state[row] != _PENDING:
-            if state[row] == _FOREIGN and not placed[row]:
-                _wait(tree, options, waiting, pair[row], max(0, start[row], earliest[row]))
+        node = queues.node[rows.queue[row]]
+        if rows.state[row] != _PENDING:
+            if rows.state[row] == _FOREIGN and not placed[row]:
+                _wait(tree, options, waiting, rows.pair[row], max(0, rows.start[row], rows.earliest[row]))
             continue
-        if not releasable[row] or rank[row] > shut[node]:
+        if not rows.releasable[row] or rank[row] > shut[node]:
             continue
-        option = _first_fit(tree, options, usage, pair[row]) if earliest[row] <= 0 else -1
-        if option >= 0 and _may_pass(tree, options, usage, waiting, node, option, duration[row]):
-            _take(tree, options, usage, node, option)
+        mode = NO_FIT
+        if rows.earliest[row] <= 0:
+            mode, _ = _ask(tree, queues, shapes, usage, choice, rows, row)
+        length = _stretched(shapes, choice, rows, row)
+        if (
+            mode >= PREEMPTS
+            and _worth_it(rows, row, mode == PREEMPTS, length, honour)
+            and _may_pass(tree, usage, waiting, node, choice.total, length, mode == PREEMPTS)
+        ):
+            for holder in choice.victims:
+                if holder >= 0:
+                    evictor[holder] = row
+            _admit(tree, choice, usage, node)
             released[count] = row
             count += 1
         else:
-            _wait(tree, options, waiting, pair[row], max(0, start[row], earliest[row]))
-    return released[:count]
+            _wait(tree, options, waiting, rows.pair[row], max(0, rows.start[row], rows.earliest[row]))
+    return released[:count], evictor
 
 
-@njit(cache=True, nogil=True)
-def _first_fit(tree: TreeArrays, options: Options, usage: Int64s, pair: int) -> int:
-    """The option that Kueue would choose now; −1 when none fits."""
-    for option in range(options.first[pair], options.first[pair + 1]):
-        need = slice(options.need[option], options.need[option + 1])
-        if fits(tree, usage, options.node[pair], options.cell[need], options.amount[need]):
-            return option
-    return -1
+@inner
+def _ask(
+    tree: TreeArrays, queues: Queues, shapes: Shapes, usage: Int64s, choice: Choice, rows: _Rows, row: int
+) -> tuple[int, bool]:
+    """Whether Kueue would admit a row now, and whether it would go on trying for ever."""
+    mode, _, attempts = retry(
+        tree, queues, shapes, usage, rows.queue[row], rows.shape[row], choice, ATTEMPTS, rows.priority[row],
+        rows.created[row],
+    )  # fmt: skip
+    return mode, attempts > ATTEMPTS
 
 
-@njit(cache=True, nogil=True)
-def _take(tree: TreeArrays, options: Options, usage: Int64s, node: int, option: int) -> None:
-    for k in range(options.need[option], options.need[option + 1]):
-        take(tree, usage, node, options.cell[k], options.amount[k])
+@inner
+def _admit(tree: TreeArrays, choice: Choice, usage: Int64s, node: int) -> None:
+    """Take what was chosen, from those who go for it first."""
+    holders: Holders = choice.holders
+    for holder in choice.victims:
+        if holder >= 0:
+            evict(tree, holders, usage, holder, 1)
+            holders.amount[holders.first[holder] : holders.first[holder + 1]] = 0
+    claim(tree, usage, node, choice.total)
 
 
-@njit(cache=True, nogil=True)
+@inner
+def _stretched(shapes: Shapes, choice: Choice, rows: _Rows, row: int) -> int:
+    """How long a row runs with the pods that were chosen: the fewer, the longer."""
+    asked, given = 0, 0
+    first = shapes.first[rows.shape[row]]
+    for pod_set in range(first, shapes.first[rows.shape[row] + 1]):
+        asked += shapes.pods[pod_set]
+        given += choice.pods[pod_set - first]
+    return rows.duration[row] if given >= asked else int(rows.duration[row] * (asked / max(1, given)))
+
+
+@inner
+def _worth_it(rows: _Rows, row: int, evicts: bool, length: int, honour: bool) -> bool:
+    """Whether a start now is better than waiting for the planned one.
+
+    With fewer pods: if it ends no later than planned. Into quota that others hold: if the policy honours that, and it
+    would be late otherwise, or has no due date.
+    """
+    start = rows.start[row]
+    if start >= 0 and length > start + rows.duration[row]:
+        return False
+    in_time = rows.due[row] < NEVER and start >= 0 and start + rows.duration[row] <= rows.due[row]
+    return not evicts or (honour and not in_time)
+
+
+@inner
 def _wait(tree: TreeArrays, options: Options, waiting: Int64s, pair: int, start: int) -> None:
     """Remember work that waits for quota, wherever it could get it."""
     node = options.node[pair]
@@ -219,18 +314,21 @@ def _wait(tree: TreeArrays, options: Options, waiting: Int64s, pair: int, start:
         node = tree.parent[node]
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _may_pass(
-    tree: TreeArrays, options: Options, usage: Int64s, waiting: Int64s, node: int, option: int, duration: int
+    tree: TreeArrays, usage: Int64s, waiting: Int64s, node: int, total: Int64s, duration: int, entitled: bool
 ) -> bool:
-    """Whether an option is free again before anyone is planned to start who waits for quota that it takes."""
-    for k in range(options.need[option], options.need[option + 1]):
-        cell, amount, at = options.cell[k], options.amount[k], node
+    """Whether what it takes is free again before anyone is planned to start who waits for it.
+
+    What a queue is entitled to, others wait for in vain: then only work of its own counts.
+    """
+    for cell in range(len(total)):
+        amount, at = total[cell], node
         while at >= 0 and amount > 0:
             if duration > waiting[at, cell]:
                 return False
             # Only what exceeds a node's private quota is felt above it.
             used, local = usage[at, cell], tree.local[at, cell]
-            amount = max(0, used + amount - local) - max(0, used - local)
+            amount = 0 if entitled else max(0, used + amount - local) - max(0, used - local)
             at = tree.parent[at]
     return True

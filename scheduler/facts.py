@@ -16,6 +16,7 @@ from scheduler.kinds import ROOT_KINDS, root_kind
 from scheduler.podset import Expression, PodSet, read_pod_set
 from scheduler.quantity import MAX_VALUE, amount, int32
 from scheduler.settings import SECOND
+from solver.preemption import Preemption, Whom
 
 T = TypeVar("T")
 
@@ -102,6 +103,9 @@ class WorkloadFacts:
     admission: Admission | None
     """Held quota: reserved and not finished."""
     admitted: int | None
+    reserved: int | None
+    """Since when it holds quota."""
+    evicted: bool
     pod_sets: tuple[PodSet, ...]
     priority: int
     priority_class: str
@@ -156,6 +160,7 @@ class ClusterQueueFacts:
     groups: tuple[Group, ...]
     strict_fifo: bool
     try_next_flavor: bool
+    preemption: Preemption
     stopped: str
     """Why it admits nothing, or empty."""
     selector: tuple[Expression, ...] | None
@@ -216,6 +221,8 @@ def read_workload(item: Object) -> WorkloadFacts:
         deleting=bool(metadata.get("deletionTimestamp")),
         admission=_admission(spec, status["admission"], reclaimable) if reserved and not finished else None,
         admitted=_since(conditions, "Admitted"),
+        reserved=_since(conditions, "QuotaReserved"),
+        evicted=_status(conditions, "Evicted") == "True",
         pod_sets=tuple(
             read_pod_set(pod_set, reclaimable.get(str(pod_set.get("name")), 0)) for pod_set in spec["podSets"]
         ),
@@ -261,6 +268,7 @@ def read_cluster_queue(item: Object) -> ClusterQueueFacts:
         groups=_groups(spec),
         strict_fifo=spec.get("queueingStrategy") == "StrictFIFO",
         try_next_flavor=fungibility.get("whenCanBorrow") == "TryNextFlavor",
+        preemption=_preemption(spec.get("preemption") or {}, fungibility),
         stopped=_stopped(f"ClusterQueue {name}", item),
         selector=_selector(spec.get("namespaceSelector")),
         checks=tuple(sorted(checks)),
@@ -354,6 +362,28 @@ def _admission(spec: Mapping[str, Any], admission: Mapping[str, Any], reclaimabl
     return Admission(
         cluster_queue=str(admission["clusterQueue"]),
         usage=tuple(sorted((flavor, resource, held) for (flavor, resource), held in usage.items() if held)),
+    )
+
+
+_WHOM = {
+    "Never": Whom.NEVER,
+    "LowerPriority": Whom.LOWER_PRIORITY,
+    "LowerOrNewerEqualPriority": Whom.LOWER_OR_NEWER_EQUAL_PRIORITY,
+    "Any": Whom.ANY,
+}
+
+
+def _preemption(policy: Mapping[str, Any], fungibility: Mapping[str, Any]) -> Preemption:
+    """What a ClusterQueue may do to others; a value that we do not know yet evicts nobody."""
+    borrowing = policy.get("borrowWithinCohort") or {}
+    threshold = borrowing.get("maxPriorityThreshold")
+    return Preemption(
+        within_queue=_WHOM.get(policy.get("withinClusterQueue") or "", Whom.NEVER),
+        reclaim=_WHOM.get(policy.get("reclaimWithinCohort") or "", Whom.NEVER),
+        borrowing=borrowing.get("policy") == "LowerPriority",
+        threshold=None if threshold is None else int32(threshold),
+        stop_search=fungibility.get("whenCanPreempt") == "MayStopSearch",
+        rather_preempt=fungibility.get("preference") == "PreemptionOverBorrowing",
     )
 
 

@@ -30,7 +30,7 @@ def idle(problem: Problem, waiting: Bools) -> dict[tuple[str, str], float]:
     if not len(pairs):
         return {}
     tree, busy = problem.tree, problem.busy
-    used = np.where((busy.start <= 0) & ~busy.reserved, busy.amount, 0)
+    used = np.where((busy.start <= 0) & (busy.row >= 0), busy.amount, 0)
     free = _free(tree.arrays, problem.options, tree.no_usage(), busy.node, busy.cell, used, tree.root, pairs)
     amounts: dict[tuple[str, str], float] = {}
     for node, cell in np.argwhere(free > 0).tolist():

@@ -51,6 +51,10 @@ class Item:
     """Name of the class that the priority comes from; empty without one."""
     admitted: int | None
     """Since when it runs."""
+    reserved: int | None
+    """Since when it holds its quota."""
+    evicted: bool
+    """Whether it only holds its quota until its pods are gone."""
     message: str
     """Kueue's own words on why it has no quota, empty when it has."""
 
@@ -216,6 +220,8 @@ class Work:
             priority=facts.priority,
             priority_class=facts.priority_class,
             admitted=facts.admitted,
+            reserved=facts.reserved,
+            evicted=facts.evicted,
             message=facts.message,
         )
 

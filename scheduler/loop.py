@@ -31,6 +31,7 @@ from scheduler.snapshot import Complaint, Item, Snapshot, Snapshotter
 from scheduler.unsupported import Cause
 from solver.api import planner_pb2 as pb
 from solver.decode import InvalidRequest, decode
+from solver.decode_admission import decode_admission
 from solver.problem import Problem, State
 from solver.quota import Bools
 
@@ -134,6 +135,8 @@ class Loop:
         """When each waiting Workload was first seen, by uid."""
         self._shunned: dict[str, int] = {}
         """Until when Workloads that could not be released are left alone, by uid."""
+        self._evicts: Mapping[str, Sequence[Reference]] = {}
+        """Whom Kueue is expected to evict for what was due last, by uid of the latter."""
         self._stranded = LetGo(self._settings.stranded_ms)
         self._unsupported: Mapping[str, tuple[Cause, ...]] = {}
         """As the log was told last."""
@@ -272,7 +275,13 @@ class Loop:
         ]
         dates += [until - now for until in self._shunned.values()]
         heads = hopeless_heads(problem, snapshot.request)
-        due = [items[position] for position in dispatch(problem, turn, releasable, heads)]
+        admission = decode_admission(snapshot.request, problem)
+        honour = snapshot.request.policy.preemption == pb.HONOUR
+        found = dispatch(problem, admission, turn, releasable, heads, honour)
+        due = [items[row] for row, _ in found]
+        self._evicts = {
+            items[row].uid: [snapshot.items[victim].workload for victim in victims] for row, victims in found
+        }
         waits = np.maximum(problem.release, turn.not_before)
         dates += waits[waits > 0].tolist()
         pause = min((date for date in dates if date > 0), default=self._settings.idle_seconds * SECOND) / SECOND
@@ -355,6 +364,7 @@ class Loop:
                 "cluster_queue": item.cluster_queue,
                 "deadline_ms": item.deadline,
                 "planned_start_ms": placement.start if placement else None,
+                "evicts": [f"{victim.namespace}/{victim.name}" for victim in self._evicts.get(item.uid, ())],
                 "now_ms": now,
                 "latency_seconds": latency if latency is None else round(latency, 4),
             },

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import count
-from typing import NamedTuple, TypeVar, overload
+from typing import NamedTuple, TypeVar, cast, overload
 
 from scheduler.cluster import View
 from scheduler.facts import (
@@ -39,6 +39,7 @@ from scheduler.podset import Flavor, PodSet, excluded, read_flavor
 from scheduler.quantity import in_units
 from scheduler.unsupported import Cause, unsupported
 from solver.api import planner_pb2 as pb
+from solver.preemption import Preemption
 from solver.quota import MAX_AMOUNT
 
 T = TypeVar("T")
@@ -123,6 +124,7 @@ class Queues:
                 queueing_strategy=pb.STRICT_FIFO if queue.strict_fifo else pb.BEST_EFFORT_FIFO,
                 flavor_fungibility=pb.TRY_NEXT_FLAVOR if queue.try_next_flavor else pb.MAY_STOP_SEARCH,
                 stopped=bool(self._why_stopped(name)),
+                preemption=_preemption(queue.preemption),
             )
 
     def position(self, cluster_queue: str) -> int | None:
@@ -338,6 +340,17 @@ def _by_namespace(limit_ranges: Mapping[str, Limits]) -> dict[str, Limits]:
     for key, limits in limit_ranges.items():
         found.setdefault(key.partition("/")[0], []).append(limits)
     return {namespace: together(limits) for namespace, limits in found.items()}
+
+
+def _preemption(policy: Preemption) -> pb.Preemption:
+    return pb.Preemption(
+        within_cluster_queue=cast(pb.PreemptionPolicy, int(policy.within_queue)),
+        reclaim_within_cohort=cast(pb.PreemptionPolicy, int(policy.reclaim)),
+        borrow_within_cohort=policy.borrowing,
+        max_priority_threshold=policy.threshold,
+        stop_search=policy.stop_search,
+        over_borrowing=policy.rather_preempt,
+    )
 
 
 @overload

@@ -34,6 +34,8 @@ class Settings:
     """Source of the planner's random choices."""
     engine: int = 0
     """A value of the proto's ``Engine``; 0: chosen by size and budget."""
+    preemption: int = 0
+    """A value of the proto's ``Entitlement``: whether work is released that Kueue would admit by evicting others."""
     ageing_ms: int = 3 * DAY
     """Work without a deadline is planned as if due at once after it has waited this long; 0: never."""
     managed_label: str = f"{PREFIX}/managed"

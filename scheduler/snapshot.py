@@ -170,7 +170,11 @@ class _Rows:
             horizon_ms=settings.horizon_ms,
             budget=pb.Budget(wall_ms=settings.budget_ms, work_limit=settings.work_limit),
             seed=settings.seed,
-            policy=pb.Policy(engine=pb.Engine.Name(cast(pb.Engine, settings.engine)), ageing_ms=settings.ageing_ms),
+            policy=pb.Policy(
+                engine=cast(pb.Engine, settings.engine),
+                ageing_ms=settings.ageing_ms,
+                preemption=cast(pb.Entitlement, settings.preemption),
+            ),
             quota=self.queues.quota,
             shapes=[shape.message for shape in self._shapes],
             assignments=assignments,
@@ -187,6 +191,8 @@ class _Rows:
                 weight=[item.weight for item in items],
                 priority=[item.priority for item in items],
                 assignment=self._assignment,
+                reserved_ms=[item.reserved or 0 for item in items],
+                evicted=[item.evicted for item in items],
             ),
         )
         if plan:

@@ -8,6 +8,7 @@ from scheduler.dispatch import dispatch, turns
 from scheduler.idle import idle
 from solver.api import planner_pb2 as pb
 from solver.decode import SCHEMA, decode
+from solver.decode_admission import decode_admission
 
 
 def warm_up() -> None:
@@ -30,5 +31,5 @@ def warm_up() -> None:
     request.workloads.state.extend(states)
     request.workloads.duration_ms.extend([1] * len(states))
     problem = decode(request)
-    dispatch(problem, turns(problem, None), [False] * len(problem))
+    dispatch(problem, decode_admission(request, problem), turns(problem, None), [False] * len(problem))
     idle(problem, np.ones(len(problem), dtype=np.bool_))

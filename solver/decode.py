@@ -67,7 +67,7 @@ def decode(request: pb.PlanRequest) -> Problem:
     running = np.flatnonzero(rows.running)
     busy = _join(
         [
-            _held(request, tree, rows.queue[running], rows.assignment[running], rows.remaining[running]),
+            _held(request, tree, running, rows.queue[running], rows.assignment[running], rows.remaining[running]),
             _reserved(request, tree),
         ]
     )
@@ -125,6 +125,8 @@ def _check_policy(policy: pb.Policy) -> None:
             raise InvalidRequest(f"policy.objective[{k}]", f"lists {pb.ObjectiveLevel.Name(level)} again")
     if policy.engine not in pb.Engine.values():
         raise InvalidRequest("policy.engine", f"is {policy.engine}, which is no engine that this planner knows")
+    if policy.preemption not in pb.Entitlement.values():
+        raise InvalidRequest("policy.preemption", f"is {policy.preemption}, which this planner does not know")
     if not 0 <= policy.ageing_ms <= MAX_TIME:
         raise InvalidRequest("policy.ageing_ms", f"is {policy.ageing_ms}; must be between 0 and {MAX_TIME}")
     if not 0 <= policy.stability_threshold < math.inf:
@@ -152,6 +154,8 @@ class _Rows:
         created = self._column(work.created_ms, "created_ms")
         release = self._column(work.release_ms, "release_ms")
         due = self._column(work.due_ms, "due_ms")
+        for name in ("reserved_ms", "evicted"):
+            self._length(getattr(work, name), name)
         duration = self._column(work.duration_ms, "duration_ms")
 
         is_running = self.state == State.RUNNING
@@ -200,11 +204,16 @@ class _Rows:
         self, column: Sequence[Any], name: str, dtype: npt.DTypeLike = np.int64, default: float = 0
     ) -> npt.NDArray[Any]:
         n = len(self.ids)
-        if not len(column):
+        if not self._length(column, name):
             return np.full(n, default, dtype=dtype)
-        if len(column) != n:
-            raise InvalidRequest(f"workloads.{name}", f"has {len(column)} entries where workloads.id has {n}")
         return np.fromiter(column, dtype, n)
+
+    def _length(self, column: Sequence[Any], name: str) -> int:
+        """Number of entries of a column: none, or one for each row."""
+        if len(column) not in (0, len(self.ids)):
+            told = f"has {len(column)} entries where workloads.id has {len(self.ids)}"
+            raise InvalidRequest(f"workloads.{name}", told)
+        return len(column)
 
     def _refuse_duplicate(self) -> None:
         seen: dict[str, int] = {}
@@ -287,7 +296,9 @@ def _wrong_assignments(request: pb.PlanRequest, tree: QuotaTree) -> dict[int, tu
     return wrong
 
 
-def _held(request: pb.PlanRequest, tree: QuotaTree, queue: Int64s, assignment: Int64s, remaining: Int64s) -> Busy:
+def _held(
+    request: pb.PlanRequest, tree: QuotaTree, rows: Int64s, queue: Int64s, assignment: Int64s, remaining: Int64s
+) -> Busy:
     """What running rows hold, until their estimates end."""
     used = np.unique(assignment)
     sizes = np.zeros(len(request.assignments) + 1, dtype=np.int64)
@@ -308,7 +319,7 @@ def _held(request: pb.PlanRequest, tree: QuotaTree, queue: Int64s, assignment: I
         amount=np.array(amounts, dtype=np.int64)[entry],
         start=np.zeros(len(row), dtype=np.int64),
         end=remaining[row],
-        reserved=np.zeros(len(row), dtype=np.bool_),
+        row=rows[row],
     )
 
 
@@ -317,8 +328,8 @@ def _reserved(request: pb.PlanRequest, tree: QuotaTree) -> Busy:
     kept = list(_reservations(request, tree))
     columns = np.array(kept, dtype=np.int64).reshape(-1, 5).T
     node, cell, amount, start, end = columns
-    reserved = np.ones(len(kept), dtype=np.bool_)
-    return Busy(node.astype(np.int32), cell.astype(np.int32), amount, start, end, reserved)
+    nobody = np.full(len(kept), -1, dtype=np.int64)
+    return Busy(node.astype(np.int32), cell.astype(np.int32), amount, start, end, nobody)
 
 
 def _reservations(request: pb.PlanRequest, tree: QuotaTree) -> Iterator[tuple[int, int, int, int, int]]:

@@ -173,6 +173,9 @@ def _queue_quotas(quota: pb.Quota, queue: pb.ClusterQueue) -> _Quotas:
     result = _quotas(quota, (offer for group in queue.resource_groups for offer in group.flavors))
     if result.wrong:
         return result
+    for name in ("within_cluster_queue", "reclaim_within_cohort"):
+        if (policy := getattr(queue.preemption, name)) not in pb.PreemptionPolicy.values():
+            result.wrong = f"preemption.{name} is {policy}, which is no policy that this planner knows"
     covered = [resource for group in queue.resource_groups for resource in group.covered_resources]
     offered = [offer.flavor for group in queue.resource_groups for offer in group.flavors]
     if unknown := [resource for resource in covered if resource >= len(quota.resources)]:

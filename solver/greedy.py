@@ -68,7 +68,7 @@ def _not_before(problem: Problem, start: Int64s, option: Int64s) -> Int64s:
     """
     tree, options, busy = problem.tree, problem.options, problem.busy
     result = problem.release.copy()
-    for k in np.flatnonzero(busy.reserved):
+    for k in np.flatnonzero(busy.row < 0):
         needs_it = np.zeros(len(options.need) - 1, dtype=np.bool_)
         needs_it[np.searchsorted(options.need, np.flatnonzero(options.cell == busy.cell[k]), side="right") - 1] = True
         same_tree = tree.root[options.node[problem.pair]] == tree.root[busy.node[k]]

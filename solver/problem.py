@@ -56,7 +56,8 @@ class Options(NamedTuple):
 class Busy(NamedTuple):
     """What is in use or kept free: ``amount`` of ``cell`` at ``node`` during ``[start, end)``. Parallel columns.
 
-    ``reserved`` tells reservations (which Kueue does not know: nothing but the plan keeps them free) from running work.
+    ``row`` is the workload of the request that holds it; −1 for a reservation, which Kueue does not know: nothing but
+    the plan keeps it free.
     """
 
     node: Int32s
@@ -64,7 +65,7 @@ class Busy(NamedTuple):
     amount: Int64s
     start: Int64s
     end: Int64s
-    reserved: Bools
+    row: Int64s
 
 
 @dataclass(frozen=True)

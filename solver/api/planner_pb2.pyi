@@ -7,6 +7,11 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class Entitlement(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    HONOUR: _ClassVar[Entitlement]
+    WAIT: _ClassVar[Entitlement]
+
 class ObjectiveLevel(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     OBJECTIVE_LEVEL_UNSPECIFIED: _ClassVar[ObjectiveLevel]
@@ -22,6 +27,13 @@ class Engine(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     GREEDY: _ClassVar[Engine]
     CP_SAT: _ClassVar[Engine]
     SEARCH: _ClassVar[Engine]
+
+class PreemptionPolicy(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    PREEMPTION_NEVER: _ClassVar[PreemptionPolicy]
+    PREEMPTION_LOWER_PRIORITY: _ClassVar[PreemptionPolicy]
+    PREEMPTION_LOWER_OR_NEWER_EQUAL_PRIORITY: _ClassVar[PreemptionPolicy]
+    PREEMPTION_ANY: _ClassVar[PreemptionPolicy]
 
 class QueueingStrategy(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -57,6 +69,8 @@ class RejectionKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     INVALID: _ClassVar[RejectionKind]
     NEVER_FITS: _ClassVar[RejectionKind]
     QUEUE_STOPPED: _ClassVar[RejectionKind]
+HONOUR: Entitlement
+WAIT: Entitlement
 OBJECTIVE_LEVEL_UNSPECIFIED: ObjectiveLevel
 LATE_WEIGHT: ObjectiveLevel
 TARDINESS: ObjectiveLevel
@@ -67,6 +81,10 @@ ENGINE_UNSPECIFIED: Engine
 GREEDY: Engine
 CP_SAT: Engine
 SEARCH: Engine
+PREEMPTION_NEVER: PreemptionPolicy
+PREEMPTION_LOWER_PRIORITY: PreemptionPolicy
+PREEMPTION_LOWER_OR_NEWER_EQUAL_PRIORITY: PreemptionPolicy
+PREEMPTION_ANY: PreemptionPolicy
 BEST_EFFORT_FIFO: QueueingStrategy
 STRICT_FIFO: QueueingStrategy
 MAY_STOP_SEARCH: FlavorFungibility
@@ -125,16 +143,18 @@ class Budget(_message.Message):
     def __init__(self, wall_ms: _Optional[int] = ..., work_limit: _Optional[int] = ...) -> None: ...
 
 class Policy(_message.Message):
-    __slots__ = ("objective", "engine", "ageing_ms", "stability_threshold")
+    __slots__ = ("objective", "engine", "ageing_ms", "stability_threshold", "preemption")
     OBJECTIVE_FIELD_NUMBER: _ClassVar[int]
     ENGINE_FIELD_NUMBER: _ClassVar[int]
     AGEING_MS_FIELD_NUMBER: _ClassVar[int]
     STABILITY_THRESHOLD_FIELD_NUMBER: _ClassVar[int]
+    PREEMPTION_FIELD_NUMBER: _ClassVar[int]
     objective: _containers.RepeatedScalarFieldContainer[ObjectiveLevel]
     engine: Engine
     ageing_ms: int
     stability_threshold: float
-    def __init__(self, objective: _Optional[_Iterable[_Union[ObjectiveLevel, str]]] = ..., engine: _Optional[_Union[Engine, str]] = ..., ageing_ms: _Optional[int] = ..., stability_threshold: _Optional[float] = ...) -> None: ...
+    preemption: Entitlement
+    def __init__(self, objective: _Optional[_Iterable[_Union[ObjectiveLevel, str]]] = ..., engine: _Optional[_Union[Engine, str]] = ..., ageing_ms: _Optional[int] = ..., stability_threshold: _Optional[float] = ..., preemption: _Optional[_Union[Entitlement, str]] = ...) -> None: ...
 
 class Quota(_message.Message):
     __slots__ = ("resources", "flavors", "cohorts", "cluster_queues")
@@ -165,20 +185,38 @@ class Cohort(_message.Message):
     def __init__(self, name: _Optional[str] = ..., parent: _Optional[str] = ..., quotas: _Optional[_Iterable[_Union[FlavorQuotas, _Mapping]]] = ...) -> None: ...
 
 class ClusterQueue(_message.Message):
-    __slots__ = ("name", "cohort", "resource_groups", "queueing_strategy", "flavor_fungibility", "stopped")
+    __slots__ = ("name", "cohort", "resource_groups", "queueing_strategy", "flavor_fungibility", "stopped", "preemption")
     NAME_FIELD_NUMBER: _ClassVar[int]
     COHORT_FIELD_NUMBER: _ClassVar[int]
     RESOURCE_GROUPS_FIELD_NUMBER: _ClassVar[int]
     QUEUEING_STRATEGY_FIELD_NUMBER: _ClassVar[int]
     FLAVOR_FUNGIBILITY_FIELD_NUMBER: _ClassVar[int]
     STOPPED_FIELD_NUMBER: _ClassVar[int]
+    PREEMPTION_FIELD_NUMBER: _ClassVar[int]
     name: str
     cohort: str
     resource_groups: _containers.RepeatedCompositeFieldContainer[ResourceGroup]
     queueing_strategy: QueueingStrategy
     flavor_fungibility: FlavorFungibility
     stopped: bool
-    def __init__(self, name: _Optional[str] = ..., cohort: _Optional[str] = ..., resource_groups: _Optional[_Iterable[_Union[ResourceGroup, _Mapping]]] = ..., queueing_strategy: _Optional[_Union[QueueingStrategy, str]] = ..., flavor_fungibility: _Optional[_Union[FlavorFungibility, str]] = ..., stopped: _Optional[bool] = ...) -> None: ...
+    preemption: Preemption
+    def __init__(self, name: _Optional[str] = ..., cohort: _Optional[str] = ..., resource_groups: _Optional[_Iterable[_Union[ResourceGroup, _Mapping]]] = ..., queueing_strategy: _Optional[_Union[QueueingStrategy, str]] = ..., flavor_fungibility: _Optional[_Union[FlavorFungibility, str]] = ..., stopped: _Optional[bool] = ..., preemption: _Optional[_Union[Preemption, _Mapping]] = ...) -> None: ...
+
+class Preemption(_message.Message):
+    __slots__ = ("within_cluster_queue", "reclaim_within_cohort", "borrow_within_cohort", "max_priority_threshold", "stop_search", "over_borrowing")
+    WITHIN_CLUSTER_QUEUE_FIELD_NUMBER: _ClassVar[int]
+    RECLAIM_WITHIN_COHORT_FIELD_NUMBER: _ClassVar[int]
+    BORROW_WITHIN_COHORT_FIELD_NUMBER: _ClassVar[int]
+    MAX_PRIORITY_THRESHOLD_FIELD_NUMBER: _ClassVar[int]
+    STOP_SEARCH_FIELD_NUMBER: _ClassVar[int]
+    OVER_BORROWING_FIELD_NUMBER: _ClassVar[int]
+    within_cluster_queue: PreemptionPolicy
+    reclaim_within_cohort: PreemptionPolicy
+    borrow_within_cohort: bool
+    max_priority_threshold: int
+    stop_search: bool
+    over_borrowing: bool
+    def __init__(self, within_cluster_queue: _Optional[_Union[PreemptionPolicy, str]] = ..., reclaim_within_cohort: _Optional[_Union[PreemptionPolicy, str]] = ..., borrow_within_cohort: _Optional[bool] = ..., max_priority_threshold: _Optional[int] = ..., stop_search: _Optional[bool] = ..., over_borrowing: _Optional[bool] = ...) -> None: ...
 
 class ResourceGroup(_message.Message):
     __slots__ = ("covered_resources", "flavors")
@@ -239,7 +277,7 @@ class Assignment(_message.Message):
     def __init__(self, flavors: _Optional[_Iterable[int]] = ..., resources: _Optional[_Iterable[int]] = ..., amounts: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Workloads(_message.Message):
-    __slots__ = ("id", "cluster_queue", "shape", "state", "created_ms", "release_ms", "duration_ms", "due_ms", "hard", "weight", "priority", "assignment")
+    __slots__ = ("id", "cluster_queue", "shape", "state", "created_ms", "release_ms", "duration_ms", "due_ms", "hard", "weight", "priority", "assignment", "reserved_ms", "evicted")
     ID_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_QUEUE_FIELD_NUMBER: _ClassVar[int]
     SHAPE_FIELD_NUMBER: _ClassVar[int]
@@ -252,6 +290,8 @@ class Workloads(_message.Message):
     WEIGHT_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
     ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
+    RESERVED_MS_FIELD_NUMBER: _ClassVar[int]
+    EVICTED_FIELD_NUMBER: _ClassVar[int]
     id: _containers.RepeatedScalarFieldContainer[str]
     cluster_queue: _containers.RepeatedScalarFieldContainer[int]
     shape: _containers.RepeatedScalarFieldContainer[int]
@@ -264,7 +304,9 @@ class Workloads(_message.Message):
     weight: _containers.RepeatedScalarFieldContainer[float]
     priority: _containers.RepeatedScalarFieldContainer[int]
     assignment: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, id: _Optional[_Iterable[str]] = ..., cluster_queue: _Optional[_Iterable[int]] = ..., shape: _Optional[_Iterable[int]] = ..., state: _Optional[_Iterable[_Union[WorkloadState, str]]] = ..., created_ms: _Optional[_Iterable[int]] = ..., release_ms: _Optional[_Iterable[int]] = ..., duration_ms: _Optional[_Iterable[int]] = ..., due_ms: _Optional[_Iterable[int]] = ..., hard: _Optional[_Iterable[bool]] = ..., weight: _Optional[_Iterable[float]] = ..., priority: _Optional[_Iterable[int]] = ..., assignment: _Optional[_Iterable[int]] = ...) -> None: ...
+    reserved_ms: _containers.RepeatedScalarFieldContainer[int]
+    evicted: _containers.RepeatedScalarFieldContainer[bool]
+    def __init__(self, id: _Optional[_Iterable[str]] = ..., cluster_queue: _Optional[_Iterable[int]] = ..., shape: _Optional[_Iterable[int]] = ..., state: _Optional[_Iterable[_Union[WorkloadState, str]]] = ..., created_ms: _Optional[_Iterable[int]] = ..., release_ms: _Optional[_Iterable[int]] = ..., duration_ms: _Optional[_Iterable[int]] = ..., due_ms: _Optional[_Iterable[int]] = ..., hard: _Optional[_Iterable[bool]] = ..., weight: _Optional[_Iterable[float]] = ..., priority: _Optional[_Iterable[int]] = ..., assignment: _Optional[_Iterable[int]] = ..., reserved_ms: _Optional[_Iterable[int]] = ..., evicted: _Optional[_Iterable[bool]] = ...) -> None: ...
 
 class Reservation(_message.Message):
     __slots__ = ("node", "flavor", "resource", "amount", "start_ms", "end_ms")

@@ -14,6 +14,7 @@ from scheduler.dispatch import Turns, dispatch, hopeless_heads, turns
 from scheduler.plans import Placement, PlanInForce
 from solver.api import planner_pb2 as pb
 from solver.decode import decode
+from solver.decode_admission import decode_admission
 from solver.problem import Problem
 
 NOW = 1_800_000_000_000
@@ -118,8 +119,9 @@ def released(queues: list[Queue], rows: list[Row]) -> list[int]:
     request = request_of(queues, rows)
     problem = decode(request)
     releasable = [rows[row].releasable for row in problem.row]
-    due = dispatch(problem, turns(problem, plan_of(rows)), releasable, hopeless_heads(problem, request))
-    return [int(problem.row[row]) for row in due]
+    admission, turn = decode_admission(request, problem), turns(problem, plan_of(rows))
+    due = dispatch(problem, admission, turn, releasable, hopeless_heads(problem, request))
+    return [int(problem.row[row]) for row, _ in due]
 
 
 # --- the rule, restated naively: Kueue's arithmetic by its recursion, everything else by words ------------------------

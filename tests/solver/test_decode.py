@@ -315,7 +315,7 @@ def test_reservations_are_busy():
         asked.reservations.add(node=node, amount=3, start_ms=NOW + start, end_ms=NOW + end)
     busy = decode(asked).busy
     assert [decode(asked).tree.names[node] for node in busy.node] == ["q", "both"]
-    assert (busy.start.tolist(), busy.end.tolist(), busy.reserved.all()) == ([0, 5], [10, 10], True)
+    assert (busy.start.tolist(), busy.end.tolist(), busy.row.tolist()) == ([0, 5], [10, 10], [-1, -1])
 
 
 def test_cohorts_without_entries_exist():
