@@ -65,13 +65,14 @@ def controller(
             show_default="host name and a random part",
         ),
     ] = None,
-    budget: Annotated[str, typer.Option(metavar="DURATION", help="Time to look for a better plan.")] = "1s",
-    default_duration: Annotated[
-        str, typer.Option(metavar="DURATION", help="Run time of jobs that give no estimate.")
-    ] = "1h",
-    annotate: Annotated[
-        bool, typer.Option(help="Also write the planned start into an annotation (punctual.kueue/planned-start).")
-    ] = False,
+    policy: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Go by this policy, followed as it changes.",
+            show_default="ConfigMap punctual-policy in the namespace of the Lease",
+        ),
+    ] = None,
     solver_ca: Annotated[
         Path | None, typer.Option(metavar="FILE", help="CA of the planner's certificate; switches TLS on.")
     ] = None,
@@ -102,7 +103,7 @@ def controller(
     """
     from scheduler.apiserver import NoCluster, connect
     from scheduler.kubernetes import CONNECTIONS
-    from scheduler.settings import Settings
+    from scheduler.policy_source import NAMESPACE
 
     try:
         from scheduler.controller import Controller, End, Options
@@ -117,13 +118,10 @@ def controller(
         solver=solver,
         http=http,
         identity=identity or f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}",
-        lease_namespace=(lease_namespace or "punctual-system") if leader_elect else None,
+        lease_namespace=(lease_namespace or NAMESPACE) if leader_elect else None,
+        namespace=lease_namespace or NAMESPACE,
+        policy=_sound(policy),
         tls=_tls(solver_ca, solver_cert, solver_key, solver_name),
-        settings=Settings(
-            budget_ms=_milliseconds(budget, "--budget"),
-            default_duration_ms=_milliseconds(default_duration, "--default-duration"),
-            annotate=annotate,
-        ),
     )
     try:
         running = Controller(connect(kubeconfig, context, CONNECTIONS), options, version("kueue-punctual"))
@@ -139,16 +137,18 @@ def controller(
         raise typer.Exit(LOST)
 
 
-def _milliseconds(text: str, option: str) -> int:
-    from scheduler.annotations import parse_duration
+def _sound(file: Path | None) -> Path | None:
+    """A file with a policy that can be read; later, a bad one only leaves the last good one in force."""
+    from scheduler.policy import BadPolicy, read_policy
 
-    try:
-        duration = parse_duration(text)
-    except ValueError as error:
-        raise _usage(f"{option}: {error}") from None
-    if duration <= 0:
-        raise _usage(f"{option}: {text!r} is not a positive duration")
-    return duration
+    if file is not None:
+        try:
+            read_policy(file.read_text(encoding="utf-8"))
+        except BadPolicy as error:
+            raise _usage(f"{file}: {error}") from None
+        except (OSError, UnicodeDecodeError) as error:
+            raise _usage(f"--policy: cannot read {file}: {error}") from None
+    return file
 
 
 def _tls(ca: Path | None, certificate: Path | None, key: Path | None, name: str | None) -> TLS | None:

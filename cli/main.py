@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from cli import bench, cluster, controller, demo, plan, release, solver, sweep
+from cli import bench, check, cluster, controller, demo, plan, policy, release, solver, sweep
 
 app = typer.Typer(no_args_is_help=True, help="Deadline-aware admission for Kueue.")
 app.command()(plan.plan)
@@ -15,6 +15,7 @@ app.command()(solver.solver)
 app.command()(sweep.sweep)
 app.add_typer(bench.app, name="bench")
 app.add_typer(cluster.app, name="cluster")
+app.add_typer(policy.app, name="policy")
 
 
 def main() -> None:

@@ -6,15 +6,20 @@ import logging
 import threading
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
+from pathlib import Path
 
 from scheduler.apiserver import ApiError, ApiServer
 from scheduler.cluster import GATE, Object
 from scheduler.health import HealthServer
+from scheduler.in_force import InForce, modes
 from scheduler.kubernetes import KubernetesCluster
 from scheduler.leader import Elector, Timing
 from scheduler.loop import Loop, always
 from scheduler.metrics import Metrics
 from scheduler.planner_client import TLS, BackgroundPlanner, PlannerClient, PlannerRefused, PlannerUnavailable
+from scheduler.policy_keeper import PolicyKeeper
+from scheduler.policy_source import CONFIG_MAP, NAMESPACE, ConfigMapFollower, FileSource
 from scheduler.settings import Settings
 from scheduler.ungate import gate_names, gates_of
 from scheduler.warmup import warm_up
@@ -50,6 +55,12 @@ class Options:
         Who holds the Lease: see :class:`scheduler.leader.Elector`.
     lease_namespace
         Where the Lease is; None: no leader election, this is the only replica.
+    namespace
+        Of the controller: where the ConfigMaps with the policy are.
+    policy
+        A file with the policy, in place of the ConfigMap.
+    settings
+        What no policy says.
     """
 
     solver: str
@@ -57,6 +68,8 @@ class Options:
     identity: str
     lease_namespace: str | None
     tls: TLS | None = None
+    namespace: str = NAMESPACE
+    policy: Path | None = None
     timing: Timing = field(default_factory=Timing)
     settings: Settings = field(default_factory=Settings)
 
@@ -81,6 +94,10 @@ class Controller:
         self._may_act = self._elector.may_act if self._elector else always
         self._metrics.leading(self._may_act)
         self._cluster = KubernetesCluster(api, may_act=self._may_act, metrics=self._metrics)
+        self._in_force = InForce(api, options.namespace, self._may_act)
+        self._config_map = None
+        if options.policy is None:
+            self._config_map = ConfigMapFollower(api, options.namespace, CONFIG_MAP, self._cluster.wake)
         self._client = PlannerClient(options.solver, options.tls)
         self._stop = threading.Event()
         self._warm = False
@@ -96,6 +113,9 @@ class Controller:
     def run(self) -> End:
         """Work until stopped, or until the Lease is lost."""
         self._cluster.start()
+        self._in_force.start()
+        if self._config_map:
+            self._config_map.start()
         try:
             warm_up()
             self._warm = True
@@ -106,6 +126,9 @@ class Controller:
         finally:
             # First the loop and what it has under way, then the lease: nothing may act on a lease that was given back.
             self._cluster.stop()
+            self._in_force.stop()
+            if self._config_map:
+                self._config_map.stop()
             if self._elector:
                 self._elector.stop()
             self._client.close()
@@ -115,7 +138,9 @@ class Controller:
     def _wait_synced(self) -> bool:
         while not self._stop.is_set():
             self._metrics.beat()
-            if self._cluster.wait_synced(0.5):
+            # The policy too: by the defaults a controller might do at its start what it must not.
+            policy = self._config_map is None or self._config_map.wait_synced(0.5)
+            if policy and self._in_force.wait_synced(0.5) and self._cluster.wait_synced(0.5):
                 return True
         return False
 
@@ -135,7 +160,10 @@ class Controller:
 
     def _lead(self) -> None:
         planner = BackgroundPlanner(self._client.plans, self._cluster.wake)
-        loop = Loop(self._cluster, planner, self._options.settings, self._may_act, self._metrics)
+        policy = self._keeper()
+        loop = Loop(
+            self._cluster, planner, policy.settings, self._may_act, self._metrics, partial(self._goes_by, policy)
+        )
         if self._elector:
             threading.Thread(target=self._stop_when_lost, args=(self._elector,), daemon=True).start()
         log.info("leading")
@@ -143,6 +171,19 @@ class Controller:
             loop.run(self._stop)
         finally:
             planner.close()
+
+    def _keeper(self) -> PolicyKeeper:
+        base, file = self._options.settings, self._options.policy
+        if file is not None:
+            return PolicyKeeper(FileSource(file), base, self._metrics)
+        assert self._config_map is not None
+        return PolicyKeeper(self._config_map, base, self._metrics, self._cluster.event, self._in_force.policy())
+
+    def _goes_by(self, policy: PolicyKeeper) -> Settings:
+        """The settings of the policy in force, told to whom it concerns."""
+        settings = policy.look()
+        self._in_force.want(policy.text, modes(settings, self._cluster))
+        return settings
 
     def _stop_when_lost(self, elector: Elector) -> None:
         elector.lost.wait()

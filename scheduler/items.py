@@ -8,12 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from scheduler.annotations import DURATION, format_instant, read_wishes
+from scheduler.annotations import DURATION, WEIGHT, format_instant, read_wishes
 from scheduler.cluster import GATE, Reference
 from scheduler.facts import RootFacts, WorkloadFacts
 from scheduler.kinds import ROOT_KINDS
 from scheduler.queues import NoQueue, Queues, Shape
-from scheduler.settings import Settings
+from scheduler.settings import QueueSettings, Settings
 from solver.problem import State
 
 
@@ -81,11 +81,11 @@ class Complaint:
 
 @dataclass(frozen=True)
 class Stranded:
-    """Gated work whose queue is missing, stopped or not supported: not planned."""
+    """Gated work whose queue is missing, stopped, not supported or only observed: not planned."""
 
     item: Item
     reason: str
-    """``UnknownQueue``, ``QueueStopped``, ``QueueUnsupported`` or ``NamespaceRefused``."""
+    """``UnknownQueue``, ``QueueStopped``, ``QueueUnsupported``, ``QueueObserved`` or ``NamespaceRefused``."""
     message: str
     confirmed: bool
     """Whether the cluster itself says so (a stopped ClusterQueue, Kueue's own condition), not only our view of it."""
@@ -134,12 +134,11 @@ class Work:
     def __init__(self, facts: WorkloadFacts, owner: RootFacts | None, settings: Settings) -> None:
         self.facts = facts
         self.owner = owner
-        self._settings = settings
+        self.settings = settings
         self._root = owner.reference if owner else facts.reference
         self._gates = owner.gates if owner else facts.gates
         self._others = tuple(gate for gate in self._gates if gate != GATE)
         self._wishes = read_wishes(dict(owner.annotations if owner else facts.annotations), (owner or facts).created)
-        self._estimate, self._source = self._estimated()
         self._verdict: tuple[Queues, bool, Verdict, int] | None = None
 
     def verdict(self, queues: Queues, released: bool) -> tuple[Verdict, int]:
@@ -154,12 +153,13 @@ class Work:
         facts = self.facts
         if facts.finished:
             return NOTHING
+        ours = self._finite() and queues.managed(facts.reference.namespace, self.settings.managed_label)
         if facts.admission is not None:
             position = queues.position(facts.admission.cluster_queue)
             if position is None:
                 return NOTHING  # a queue that is not there has no quota to count it against
             return Verdict(
-                self._item(State.RUNNING, facts.admission.cluster_queue), position, None, facts.admission.usage
+                self._item(State.RUNNING, facts.admission.cluster_queue, ours), position, None, facts.admission.usage
             )
         if facts.deleting or (self.owner and self.owner.deleting):
             return NOTHING
@@ -170,10 +170,15 @@ class Work:
             return Verdict(None, complaints=(self._owner_amiss(facts.owner.kind, facts.owner.name),))
         try:
             cluster_queue = queues.find(facts.reference.namespace, facts.queue, gated)
+            observed = self.settings.queue(cluster_queue).observed
+            if gated and observed:
+                message = f"ClusterQueue {cluster_queue} is only observed (mode: observe in the policy)"
+                raise NoQueue("QueueObserved", message, True, cluster_queue)
         except NoQueue as problem:
             if not gated:
                 return NOTHING  # its owner hears it from Kueue
-            item, confirmed = self._item(State.PENDING, problem.cluster_queue), problem.confirmed or facts.inadmissible
+            item = self._item(State.PENDING, problem.cluster_queue, True)
+            confirmed = problem.confirmed or facts.inadmissible
             return Verdict(
                 None,
                 complaints=((0, Complaint(self._root, problem.reason, str(problem))),),
@@ -183,25 +188,28 @@ class Work:
             return NOTHING
         if gated:
             state = State.PENDING
-        elif cluster_queue in queues.unsupported:
+        elif observed or cluster_queue in queues.unsupported:
             state = State.FOREIGN  # let go or never ours: Kueue's own order is all that counts there
-        elif released or (self._finite() and queues.managed(facts.reference.namespace, self._settings.managed_label)):
+        elif released or ours:
             state = State.IN_FLIGHT
         else:
             state = State.FOREIGN
         position = queues.position(cluster_queue)
         assert position is not None
         shape = queues.shape(facts.pod_sets, facts.reference.namespace, cluster_queue)
+        item = self._item(state, cluster_queue, gated or ours)
         return Verdict(
-            self._item(state, cluster_queue),
+            item,
             position,
             shape,
             start=max(self._wishes.earliest_start or 0 if gated else 0, facts.requeue_at or 0),
-            complaints=self._oddities(shape.refused) if gated else (),
+            complaints=self._oddities(item, shape.refused) if gated else (),
         )
 
-    def _item(self, state: State, cluster_queue: str) -> Item:
-        facts, wishes = self.facts, self._wishes
+    def _item(self, state: State, cluster_queue: str, ours: bool) -> Item:
+        """``ours``: whether defaults of the policy are meant for it."""
+        facts, wishes, queue = self.facts, self._wishes, self.settings.queue(cluster_queue)
+        estimate, source = self._estimated(queue)
         return Item(
             workload=facts.reference,
             root=self._root,
@@ -211,11 +219,11 @@ class Work:
             gated=GATE in self._gates and state == State.PENDING,
             other_gates=self._others,
             created=facts.created,
-            deadline=wishes.deadline,
+            deadline=self._deadline(queue) if ours else wishes.deadline,
             earliest_start=wishes.earliest_start,
-            estimate=self._estimate,
-            estimate_source=self._source,
-            weight=1.0 if wishes.weight is None else wishes.weight,
+            estimate=estimate,
+            estimate_source=source,
+            weight=self._weight(queue),
             hard=bool(wishes.hard),
             priority=facts.priority,
             priority_class=facts.priority_class,
@@ -225,14 +233,24 @@ class Work:
             message=facts.message,
         )
 
-    def _estimated(self) -> tuple[int, str]:
+    def _deadline(self, queue: QueueSettings) -> int | None:
+        if self._wishes.deadline is not None:
+            return self._wishes.deadline
+        return None if queue.default_deadline is None else queue.default_deadline.of((self.owner or self.facts).created)
+
+    def _weight(self, queue: QueueSettings) -> float:
+        if self._wishes.weight is not None:
+            return min(self._wishes.weight, queue.weight_cap)
+        return queue.class_weights.get(self.facts.priority_class, queue.default_weight)
+
+    def _estimated(self, queue: QueueSettings) -> tuple[int, str]:
         if self._wishes.duration is not None:
             return self._wishes.duration, DURATION
         if self.facts.max_execution is not None:
             return self.facts.max_execution, "maximumExecutionTimeSeconds"
         if self.owner and self.owner.active_deadline is not None:
             return self.owner.active_deadline, "activeDeadlineSeconds"
-        return self._settings.default_duration_ms, "default"
+        return queue.default_duration_ms, "default"
 
     def _finite(self) -> bool:
         """Whether it is of a kind that gets our gate; without one, it was released (or evicted after that)."""
@@ -243,11 +261,11 @@ class Work:
         reference = self.facts.reference
         if kind in ROOT_KINDS:
             message = f"its owner {kind} {reference.namespace}/{name} is gone or cannot be read, so it is not planned"
-            return self.facts.created + self._settings.owner_grace_ms, Complaint(reference, "OwnerGone", message)
+            return self.facts.created + self.settings.owner_grace_ms, Complaint(reference, "OwnerGone", message)
         message = f"its owner {name} is a {kind}, which is not planned: it waits until {GATE} is taken off the {kind}"
         return 0, Complaint(reference, "UnknownOwner", message)
 
-    def _oddities(self, refused: str) -> tuple[tuple[int, Complaint], ...]:
+    def _oddities(self, item: Item, refused: str) -> tuple[tuple[int, Complaint], ...]:
         """What is odd about work that is planned all the same, or that Kueue refuses."""
         complaints = [(0, Complaint(self._root, "InvalidAnnotation", c.message)) for c in self._wishes.complaints]
         if refused:
@@ -255,8 +273,11 @@ class Work:
         if self._others:
             message = f"also waits for {', '.join(self._others)}, and starts after that is off"
             complaints.append((0, Complaint(self._root, "GatedByOthers", message)))
-        if self._wishes.deadline is not None:
-            deadline = format_instant(self._wishes.deadline)
+        if self._wishes.weight is not None and self._wishes.weight > item.weight:
+            message = f"{WEIGHT}: more than ClusterQueue {item.cluster_queue} allows; counts as {item.weight:g}"
+            complaints.append((0, Complaint(self._root, "WeightCapped", message)))
+        if item.deadline is not None:
+            deadline = format_instant(item.deadline)
             message = f"its deadline {deadline} has passed: it starts when that makes no other work late"
-            complaints.append((self._wishes.deadline, Complaint(self._root, "DeadlinePassed", message)))
+            complaints.append((item.deadline, Complaint(self._root, "DeadlinePassed", message)))
         return tuple(complaints)

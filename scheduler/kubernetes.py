@@ -22,8 +22,8 @@ PARALLEL = 8
 SLOW_SECONDS = 2.0
 """A release that fails only after so long stops those behind it."""
 
-CONNECTIONS = len(KINDS) + PARALLEL + 4
-"""Connections in use at most: a watch a kind, the releases, notices, the lease, a read or two."""
+CONNECTIONS = len(KINDS) + PARALLEL + 6
+"""Connections in use at most: a watch a kind and two of the policy, the releases, notices, the lease, a read or two."""
 
 
 class KubernetesCluster:

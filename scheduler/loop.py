@@ -106,6 +106,8 @@ class Loop:
         Asked before each release: whether this replica still leads. Without leave the loop plans but changes nothing.
     metrics
         What it counts into; its own by default.
+    current
+        Asked before each round: the settings from then on. The same object, as long as nothing has changed.
 
     Attributes
     ----------
@@ -120,8 +122,10 @@ class Loop:
         settings: Settings | None = None,
         may_act: Callable[[], bool] = always,
         metrics: Metrics | None = None,
+        current: Callable[[], Settings] | None = None,
     ) -> None:
         self.plan: PlanInForce | None = None
+        self._current = current
         self._cluster = cluster
         self._planner = planner
         self._settings = settings or Settings()
@@ -150,6 +154,8 @@ class Loop:
     def step(self) -> Step:
         """One round. Never waits for the planner, unless that plans inline."""
         self._metrics.beat()
+        if self._current is not None and (settings := self._current()) is not self._settings:
+            self._use(settings)
         self._adopt()
         snapshot = self._snapshotter.take(self._cluster, self.plan, self._released)
         room_since = self._room_since(snapshot)
@@ -162,7 +168,8 @@ class Loop:
             with self._contained("dispatch"):
                 complaints = _rejections(snapshot, problem)
                 due, pause = self._due(snapshot, problem)
-        leaving = self._stranded.look(snapshot.stranded, snapshot.now, self._shunned)
+        placements = self.plan.placements if self.plan else {}
+        leaving = self._stranded.look(snapshot.stranded, snapshot.now, self._shunned, placements)
         releases: list[tuple[Item, ReleaseResult]] = []
         if self._may_act():
             pause = min(pause, leaving.pause)
@@ -191,6 +198,14 @@ class Loop:
             stop.wait(min(BREATH, time.thread_time() - begun))
             if not stop.is_set():
                 self._cluster.wait(pause)
+
+    def _use(self, settings: Settings) -> None:
+        """Go by other settings, from the next snapshot on."""
+        self._settings = settings
+        self._snapshotter.settings = settings
+        self._news.settings = settings
+        self._outcomes.settings = settings
+        self._asked = None  # the plan in force was made for others
 
     # --- plans ---------------------------------------------------------------------------------------------------
 

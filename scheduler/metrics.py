@@ -168,6 +168,20 @@ class Metrics:
             ["cluster_queue", "cause"],
             registry=registry,
         )
+        self._policy = Gauge(
+            "punctual_policy_info",
+            "1 for the policy in force: a digest of what it says, and where it is written.",
+            ["digest", "source"],
+            registry=registry,
+        )
+        self._policy_valid = Gauge(
+            "punctual_policy_valid",
+            "1 when the newest policy is in force, 0 when it cannot be read and the last good one goes on.",
+            registry=registry,
+        )
+        self._policies = Counter(
+            "punctual_policy_reads", "Policies read, by outcome: good, refused.", ["outcome"], registry=registry
+        )
         self._named: dict[str, set[str]] = {state: set() for state in self._queues}
         self._errors = Counter("punctual_errors", "Errors, by where they happened.", ["where"], registry=registry)
         for where in PLACES:
@@ -285,6 +299,19 @@ class Metrics:
         self._unsupported.clear()
         for cluster_queue, cause in causes:
             self._unsupported.labels(cluster_queue, cause).set(1)
+
+    def policy(self, digest: str, source: str) -> None:
+        """The policy in force."""
+        self._policy.clear()
+        self._policy.labels(digest, source).set(1)
+
+    def policy_valid(self, valid: bool) -> None:
+        """Whether the newest policy is the one in force."""
+        self._policy_valid.set(valid)
+
+    def policy_read(self, outcome: str) -> None:
+        """A policy was read. ``outcome``: ``good`` or ``refused``."""
+        self._policies.labels(outcome).inc()
 
     def error(self, where: str) -> None:
         """Something went wrong that the log has the details of. ``where`` is a short word out of few."""

@@ -43,7 +43,7 @@ class News:
 
     def __init__(self, cluster: Cluster, settings: Settings) -> None:
         self._cluster = cluster
-        self._settings = settings
+        self.settings = settings
         self._said: dict[str, set[tuple[str, str]]] = {}
         self._starts: dict[str, _Told] = {}
         self._in_flight: dict[str, int] = {}
@@ -84,7 +84,7 @@ class News:
             self._cluster.event(complaint.target, "Warning", complaint.reason, complaint.message)
 
     def _planned(self, snapshot: Snapshot, plan: PlanInForce, released: Collection[str]) -> None:
-        left = self._settings.notices_per_step
+        left = self.settings.notices_per_step
         for item in snapshot.items:
             waits = item.state == State.PENDING and item.uid not in released
             placement = plan.placements.get(item.uid) if waits else None
@@ -96,17 +96,17 @@ class News:
             self._starts[item.uid] = _Told(placement.start, _late(item, placement), snapshot.now)
             kind, reason, message = forecast(item, placement)
             self._cluster.event(item.root, kind, reason, message)
-            if self._settings.annotate:
+            if self.settings.annotate:
                 self._cluster.annotate(item.root, {PLANNED_START: _clock(placement.start)})
 
     def _is_news(self, item: Item, placement: Placement, now: int) -> bool:
         told = self._starts.get(item.uid)
         if told is None:  # a start that is due at once speaks for itself
             return placement.start > now or _late(item, placement)
-        if now - told.at < self._settings.notice_interval_ms:
+        if now - told.at < self.settings.notice_interval_ms:
             return False
         moved = abs(placement.start - told.start)
-        noticeable = moved >= self._settings.moved_ms and moved >= abs(told.start - now) // 10
+        noticeable = moved >= self.settings.moved_ms and moved >= abs(told.start - now) // 10
         return noticeable or told.late != _late(item, placement)
 
     def _in_flight_too_long(self, snapshot: Snapshot) -> None:
@@ -114,7 +114,7 @@ class News:
             if item.state != State.IN_FLIGHT:
                 continue
             waited = snapshot.now - self._in_flight.setdefault(item.uid, snapshot.now)
-            if waited >= self._settings.in_flight_warning_ms:
+            if waited >= self.settings.in_flight_warning_ms:
                 why = item.message or "no reason given"
                 self.once(Complaint(item.root, "NotAdmitted", f"released, but Kueue has not admitted it yet: {why}"))
 
@@ -147,7 +147,7 @@ def let_go(lost: Stranded) -> Complaint:
     """What is said when gated work is let go because of its queue."""
     then = (
         "Kueue alone decides"
-        if lost.reason == "QueueUnsupported"
+        if lost.reason in ("QueueUnsupported", "QueueObserved")
         else "Kueue admits it as soon as its queue takes work"
     )
     return Complaint(lost.item.root, "LetGo", f"{lost.message}; no longer planned: {then}")

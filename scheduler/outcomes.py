@@ -41,7 +41,7 @@ class Outcomes:
 
     def __init__(self, metrics: Metrics, settings: Settings, finished: Callable[[str], int | None]) -> None:
         self._metrics = metrics
-        self._settings = settings
+        self.settings = settings
         self._finished = finished
         self._seen: dict[str, _Seen] = {}
 
@@ -65,7 +65,7 @@ class Outcomes:
                 seen.in_flight = None
             elif seen.in_flight is None:
                 seen.in_flight = snapshot.now
-            elif snapshot.now - seen.in_flight >= self._settings.in_flight_warning_ms:
+            elif snapshot.now - seen.in_flight >= self.settings.in_flight_warning_ms:
                 stuck[queue] += 1
             if item.admitted is not None and snapshot.now - item.admitted > item.estimate:
                 overrunning[queue] += 1

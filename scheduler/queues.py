@@ -131,6 +131,13 @@ class Queues:
         """Position of a ClusterQueue in the request, None when there is none of that name."""
         return self._queue.get(cluster_queue)
 
+    def has_node(self, name: str) -> bool:
+        """Whether there is a ClusterQueue or a Cohort of that name."""
+        objects = self.objects
+        cohorts = {queue.cohort for queue in objects.cluster_queues.values()}
+        cohorts |= {cohort.parent for cohort in objects.cohorts.values()} | objects.cohorts.keys()
+        return bool(name) and (name in objects.cluster_queues or name in cohorts)
+
     def flavor(self, name: str) -> int:
         """Position of a flavor in the request."""
         if name not in self._flavor:

@@ -1,10 +1,17 @@
-"""What a platform team may tune about the controller. One value object; the defaults work on the first day."""
+"""What the scheduler goes by: the policy, resolved for each queue and in the units of the code, and the few lengths of
+time that no policy says. Plain values; the defaults work on the first day.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING
 
 from scheduler.cluster import PREFIX
+
+if TYPE_CHECKING:
+    from scheduler.duedate import DueDate
 
 SECOND = 1_000
 MINUTE = 60 * SECOND
@@ -13,8 +20,42 @@ DAY = 24 * HOUR
 
 
 @dataclass(frozen=True)
-class Settings:
-    """Settings of snapshot, dispatch and loop. Lengths of time are milliseconds.
+class Reservation:
+    """Quota that is kept free from ``start`` to ``end`` (milliseconds since the Unix epoch)."""
+
+    node: str
+    """Name of a ClusterQueue or, when no queue has that name, of a Cohort."""
+    flavor: str
+    resource: str
+    amount: int
+    """In Kueue's unit."""
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class QueueSettings:
+    """What may differ from one ClusterQueue to another."""
+
+    observed: bool = False
+    """Nothing waits for us in this queue: plans are only made beside Kueue."""
+    default_deadline: DueDate | None = None
+    """Gives work a deadline that says nothing about it; None: such work is best effort."""
+    default_duration_ms: int = HOUR
+    """Estimate of the run time of work that says nothing about it."""
+    default_weight: float = 1.0
+    """Weight of work that has no annotation and no class of ``class_weights``."""
+    class_weights: Mapping[str, float] = field(default_factory=dict)
+    """Weight of work without an annotation, by the name of its WorkloadPriorityClass."""
+    weight_cap: float = float("inf")
+    """Largest weight that an annotation may ask for."""
+
+
+@dataclass(frozen=True)
+class Settings(QueueSettings):
+    """Settings of snapshot, dispatch and loop, and of each queue that has none of its own.
+
+    Lengths of time are milliseconds.
 
     Raises
     ------
@@ -22,8 +63,13 @@ class Settings:
         If a value makes no sense; the message names the field.
     """
 
-    default_duration_ms: int = HOUR
-    """Estimate of the run time of work that says nothing about it."""
+    queues: Mapping[str, QueueSettings] = field(default_factory=dict)
+    """Settings of queues that have ones of their own, by the name of the ClusterQueue."""
+    objective: tuple[int, ...] = ()
+    """Values of the proto's ``ObjectiveLevel``, most important first; empty: the planner's default."""
+    stability_threshold: float = 0.0
+    """As in the proto's ``Policy``."""
+    reservations: tuple[Reservation, ...] = ()
     budget_ms: int = SECOND
     """Wall-clock time the planner may spend on one plan."""
     work_limit: int = 0
@@ -66,11 +112,15 @@ class Settings:
     idle_seconds: float = 1.0
     """Longest pause of the loop when nothing changes."""
 
+    def queue(self, cluster_queue: str) -> QueueSettings:
+        """What holds for a ClusterQueue."""
+        return self.queues.get(cluster_queue, self)
+
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
+        for each in fields(self):
+            value = getattr(self, each.name)
             if isinstance(value, int | float) and value < 0:
-                raise ValueError(f"{field.name} must not be negative, is {value}")
+                raise ValueError(f"{each.name} must not be negative, is {value}")
         for name in ("default_duration_ms", "budget_ms", "minimum_remaining_ms", "notices_per_step", "idle_seconds"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} must be positive, is {getattr(self, name)}")

@@ -78,7 +78,7 @@ class Snapshotter:
             uid = facts.reference.uid
             owner = roots.get(facts.owner.uid) if facts.owner else None
             work = known.get(uid)
-            if work is None or work.facts is not facts or work.owner is not owner:
+            if work is None or work.facts is not facts or work.owner is not owner or work.settings is not self.settings:
                 work = Work(facts, owner, self.settings)
             self._known[uid] = work
             try:
@@ -171,6 +171,8 @@ class _Rows:
             budget=pb.Budget(wall_ms=settings.budget_ms, work_limit=settings.work_limit),
             seed=settings.seed,
             policy=pb.Policy(
+                objective=cast(list[pb.ObjectiveLevel], settings.objective),
+                stability_threshold=settings.stability_threshold,
                 engine=cast(pb.Engine, settings.engine),
                 ageing_ms=settings.ageing_ms,
                 preemption=cast(pb.Entitlement, settings.preemption),
@@ -178,6 +180,7 @@ class _Rows:
             quota=self.queues.quota,
             shapes=[shape.message for shape in self._shapes],
             assignments=assignments,
+            reservations=self._reservations(),
             workloads=pb.Workloads(
                 id=[item.workload.uid for item in items],
                 cluster_queue=self._cluster_queue,
@@ -208,6 +211,21 @@ class _Rows:
             unsupported=self._unsupported,
             signature=hash((self.queues.version, frozenset(self._signatures))),
         )
+
+    def _reservations(self) -> list[pb.Reservation]:
+        """What the policy keeps free, where that is a node of the tree."""
+        return [
+            pb.Reservation(
+                node=kept.node,
+                flavor=self.queues.flavor(kept.flavor),
+                resource=self.queues.resource(kept.resource),
+                amount=kept.amount,
+                start_ms=kept.start,
+                end_ms=kept.end,
+            )
+            for kept in self._settings.reservations
+            if kept.end > self._now and self.queues.has_node(kept.node)
+        ]
 
     def _held(self, usage: tuple[tuple[str, str, int], ...]) -> pb.Assignment:
         return pb.Assignment(

@@ -194,7 +194,9 @@ def test_no_cluster(tmp_path: Path) -> None:
 
 
 def test_the_controller_refuses_wrong_options(punctual: Callable[..., Result], tmp_path: Path) -> None:
-    """A port in use, an address without a port, half a key pair, a missing file and a bad duration all end with 2."""
+    """A port in use, an address without a port, half a key pair, a missing file and a bad policy all end with 2."""
+    bad = tmp_path / "policy.yaml"
+    bad.write_text("version: 1\nmodus: observe\n")
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -203,8 +205,8 @@ def test_the_controller_refuses_wrong_options(punctual: Callable[..., Result], t
             "HOST:PORT": ["--http", "8080"],
             "belong together": ["--solver-cert", str(tmp_path)],
             "cannot read": ["--solver-ca", str(tmp_path / "missing")],
-            "positive": ["--budget", "-1s"],
-            "no unit": ["--budget", "5"],
+            "is not known": ["--policy", str(bad)],
+            "cannot read ": ["--policy", str(tmp_path / "missing.yaml")],
         }
         for message, words in cases.items():
             result = punctual("controller", "--solver", "unix:///x", *words)

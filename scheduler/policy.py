@@ -1,0 +1,429 @@
+"""The policy: all that a platform team tunes, in one file with one schema.
+
+What is not written has a default, so that the shortest policy is ``version: 1``. The code does not read a policy but
+what it makes of the :class:`~scheduler.settings.Settings`: the same values, resolved for each queue, in the units that
+the code calculates with.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal, Self
+
+import yaml
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    StringConstraints,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
+from pydantic.alias_generators import to_camel
+
+from scheduler.annotations import MAX_WEIGHT, format_duration, format_instant, parse_estimate, parse_instant
+from scheduler.duedate import NEVER, DueDate, parse_due_date
+from scheduler.quantity import amount
+from scheduler.settings import DAY, HOUR, MINUTE, SECOND, QueueSettings, Reservation, Settings
+from solver.api import planner_pb2 as pb
+from solver.quota import MAX_AMOUNT
+
+_DURATION_PATTERN = r"^([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h|d)(.*)$"
+_LEVELS = {
+    "lateWeight": pb.LATE_WEIGHT,
+    "tardiness": pb.TARDINESS,
+    "peak": pb.PEAK,
+    "startTimes": pb.START_TIMES,
+    "stability": pb.STABILITY,
+}
+_ENTITLEMENTS = {"honour": pb.HONOUR, "wait": pb.WAIT}
+_ENGINES = {"auto": pb.ENGINE_UNSPECIFIED, "greedy": pb.GREEDY, "search": pb.SEARCH, "cpSat": pb.CP_SAT}
+
+
+def _reads(parse: Callable[[str], Any]) -> BeforeValidator:
+    """A field that is text in the file, and that ``parse`` makes a value of."""
+
+    def read(value: object) -> Any:
+        if not isinstance(value, str | int | float):
+            raise ValueError(f"is {_shown(value)}; must be a text")
+        return parse(str(value).strip())
+
+    return BeforeValidator(read)
+
+
+def _finite(value: float) -> float:
+    if not math.isfinite(value):
+        raise ValueError("must be a finite number")
+    return value
+
+
+Duration = Annotated[
+    int,
+    _reads(parse_estimate),
+    PlainSerializer(format_duration, return_type=str),
+    WithJsonSchema({"type": "string", "pattern": _DURATION_PATTERN, "examples": ["90s", "2h30m", "3d"]}),
+]
+"""Milliseconds; ``2h30m`` in the file."""
+
+Instant = Annotated[
+    int,
+    _reads(parse_instant),
+    PlainSerializer(format_instant, return_type=str),
+    WithJsonSchema({"type": "string", "format": "date-time"}),
+]
+"""Milliseconds since the Unix epoch; RFC 3339 with an offset in the file."""
+
+Deadline = Annotated[
+    Any,
+    _reads(parse_due_date),
+    PlainSerializer(str, return_type=str),
+    WithJsonSchema({"type": "string", "examples": ["none", "8h", "due 06:00 Europe/Lisbon"]}),
+]
+"""A :class:`~scheduler.duedate.DueDate`."""
+
+Bound = Annotated[
+    int,
+    _reads(lambda text: 0 if text == "never" else parse_estimate(text)),
+    PlainSerializer(lambda value: format_duration(value) if value else "never", return_type=str),
+    WithJsonSchema({"type": "string", "examples": ["3d", "never"]}),
+]
+"""Milliseconds, 0 for never; ``3d`` or ``never`` in the file."""
+
+Weight = Annotated[float, Field(ge=0, le=MAX_WEIGHT), AfterValidator(_finite)]
+Name = Annotated[str, StringConstraints(min_length=1, max_length=253)]
+Mode = Literal["enforce", "observe"]
+
+
+class _Part(BaseModel):
+    """A mapping of the file: keys in camelCase, unknown ones refused."""
+
+    model_config = ConfigDict(
+        extra="forbid", alias_generator=to_camel, populate_by_name=True, frozen=True, use_attribute_docstrings=True
+    )
+
+
+class Defaults(_Part):
+    """What work is taken to have said that says nothing."""
+
+    deadline: Deadline = NEVER
+    """Deadline of jobs without one: `none` (best effort), a time after creation, or the next time of day at a place."""
+    duration: Duration = HOUR
+    """Run time of jobs of which nothing is known: no annotation, no limit of their own, no history."""
+
+
+class Weights(_Part):
+    """What being on time is worth."""
+
+    default: Weight = 1.0
+    """Weight of jobs that have no annotation and none of the priority classes below."""
+    by_priority_class: dict[Name, Weight] = Field(default_factory=dict)
+    """Weight of jobs without an annotation, by the name of their WorkloadPriorityClass (never by its number)."""
+    cap: Weight = MAX_WEIGHT
+    """Largest weight that an annotation may ask for. More is cut down to it, and the job's owner told."""
+
+
+class OnControllerLoss(_Part):
+    """What becomes of waiting work while no controller runs."""
+
+    action: Literal["release", "hold"] = "release"
+    """`release`: gates are taken off in the order of deadlines; `hold`: work waits until a controller is back."""
+    after: Duration = 10 * MINUTE
+    """How long the controller must have been gone."""
+
+
+class ReservationRule(_Part):
+    """Quota that is kept free for something that is no workload."""
+
+    node: Name
+    """Name of a ClusterQueue or, when no queue has that name, of a Cohort."""
+    flavor: Name
+    """Name of a ResourceFlavor."""
+    resource: Name
+    """Name of a resource: nvidia.com/gpu, cpu …"""
+    amount: Annotated[str, BeforeValidator(lambda value: str(value))]
+    """How much of it, as a Kubernetes quantity."""
+    start: Instant
+    """From when on (RFC 3339 with an offset)."""
+    end: Instant
+    """Until when."""
+
+    @model_validator(mode="after")
+    def _makes_sense(self) -> Self:
+        held = amount(self.resource, self.amount)
+        if not 0 < held <= MAX_AMOUNT:
+            raise ValueError(f"amount is {self.amount}; must be more than 0 and no more than {MAX_AMOUNT}")
+        if self.end <= self.start:
+            raise ValueError(f"ends at {format_instant(self.end)}, not after its start {format_instant(self.start)}")
+        return self
+
+    def reservation(self) -> Reservation:
+        """The same, as the scheduler has it."""
+        held = amount(self.resource, self.amount)
+        return Reservation(self.node, self.flavor, self.resource, held, self.start, self.end)
+
+
+class QueueDefaults(_Part):
+    """As `defaults`; what is left out is as there."""
+
+    deadline: Deadline | None = None
+    """As `defaults.deadline`, for this queue."""
+    duration: Duration | None = None
+    """As `defaults.duration`, for this queue."""
+
+
+class QueueWeights(_Part):
+    """As `weights`; what is left out is as there."""
+
+    default: Weight | None = None
+    """As `weights.default`, for this queue."""
+    by_priority_class: dict[Name, Weight] = Field(default_factory=dict)
+    """As `weights.byPriorityClass`, for this queue; classes that are left out are as there."""
+    cap: Weight | None = None
+    """As `weights.cap`, for this queue."""
+
+
+class QueueOverride(_Part):
+    """What is different for one ClusterQueue."""
+
+    mode: Mode | None = None
+    """As `mode`, for this queue."""
+    defaults: QueueDefaults = QueueDefaults()
+    """As `defaults`, for this queue."""
+    weights: QueueWeights = QueueWeights()
+    """As `weights`, for this queue."""
+
+
+class Policy(_Part):
+    """Policy of Punctual."""
+
+    version: Literal[1]
+    """Version of this schema. The only field that must be there."""
+    mode: Mode = "enforce"
+    """`enforce`: new work waits for its planned start. `observe`: nothing waits for us; what plans would have brought is reported."""  # noqa: E501
+    objective: Annotated[
+        list[Literal["lateWeight", "tardiness", "peak", "startTimes", "stability"]], Field(min_length=1)
+    ] = ["lateWeight", "tardiness", "startTimes", "stability"]
+    """What a good plan is, most important first; a level only decides between plans that are equal in all before it."""
+    defaults: Defaults = Defaults()
+    """What work is taken to have said that says nothing."""
+    weights: Weights = Weights()
+    """What being on time is worth."""
+    ageing: Bound = 3 * DAY
+    """Work without a deadline that has waited this long is planned as if due at once; `never`: it may wait for ever."""
+    preemption: Literal["honour", "wait"] = "honour"
+    """`honour`: work that its queue's preemption entitles to quota in use may be released for it. `wait`: it waits until there is room."""  # noqa: E501
+    stability_threshold: Annotated[float, Field(ge=0), AfterValidator(_finite)] = 0.0
+    """Planned starts move only if the plan gets better by more than this (weighted hours of tardiness); 0: always."""
+    reservations: list[ReservationRule] = Field(default_factory=list)
+    """Quota that is kept free for some time, say for a maintenance."""
+    engine: Literal["auto", "greedy", "search", "cpSat"] = "auto"
+    """Which planner may be used; `auto`: chosen by size and budget."""
+    budget: Duration = SECOND
+    """Time that the planner may spend on one plan."""
+    replan_every: Duration = MINUTE
+    """A new plan is made at least this often, even if nothing seems to have changed."""
+    annotate_planned_start: bool = False
+    """Whether the planned start is also written into the annotation `punctual.kueue/planned-start`."""
+    notice_interval: Duration = 5 * MINUTE
+    """At most one Event about its planned start per job in this time."""
+    not_admitted_warning: Duration = MINUTE
+    """A job that was released and that Kueue has not admitted after this long gets a warning."""
+    on_controller_loss: OnControllerLoss = OnControllerLoss()
+    """What becomes of waiting work while no controller runs."""
+    cluster_queues: dict[Name, QueueOverride] = Field(default_factory=dict)
+    """What is different for single ClusterQueues, by name."""
+
+    @model_validator(mode="after")
+    def _levels_differ(self) -> Self:
+        if twice := [level for k, level in enumerate(self.objective) if level in self.objective[:k]]:
+            raise ValueError(f"objective lists {twice[0]} twice")
+        return self
+
+    def settings(self, base: Settings | None = None) -> Settings:
+        """What the scheduler goes by: this policy, and of ``base`` what no policy says."""
+        return replace(
+            base or Settings(),
+            **vars(self._queue(QueueOverride())),
+            queues={name: self._queue(override) for name, override in self.cluster_queues.items()},
+            objective=tuple(int(_LEVELS[level]) for level in self.objective),
+            ageing_ms=self.ageing,
+            preemption=int(_ENTITLEMENTS[self.preemption]),
+            stability_threshold=self.stability_threshold,
+            reservations=tuple(rule.reservation() for rule in self.reservations),
+            engine=int(_ENGINES[self.engine]),
+            budget_ms=self.budget,
+            replan_ms=self.replan_every,
+            annotate=self.annotate_planned_start,
+            notice_interval_ms=self.notice_interval,
+            in_flight_warning_ms=self.not_admitted_warning,
+        )
+
+    def _queue(self, override: QueueOverride) -> QueueSettings:
+        """What holds for a queue."""
+        defaults, weights = override.defaults, override.weights
+        deadline: DueDate = self.defaults.deadline if defaults.deadline is None else defaults.deadline
+        return QueueSettings(
+            observed=(override.mode or self.mode) == "observe",
+            default_deadline=None if deadline is NEVER else deadline,
+            default_duration_ms=defaults.duration or self.defaults.duration,
+            default_weight=self.weights.default if weights.default is None else weights.default,
+            class_weights={**self.weights.by_priority_class, **weights.by_priority_class},
+            weight_cap=self.weights.cap if weights.cap is None else weights.cap,
+        )
+
+    def as_data(self) -> dict[str, Any]:
+        """The policy with all defaults filled in, as plain data in the form of the file."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """Something in a policy that cannot be meant."""
+
+    path: str
+    """Where: ``clusterQueues.research.mode``; empty for the file as a whole."""
+    message: str
+    line: int
+    """In the file, from 1; 0 when there is none."""
+
+    def __str__(self) -> str:
+        where = f"line {self.line}: " if self.line else ""
+        return f"{where}{self.path}: {self.message}" if self.path else f"{where}{self.message}"
+
+
+class BadPolicy(ValueError):
+    """A policy that cannot be read; ``mistakes`` has all that is wrong with it."""
+
+    def __init__(self, mistakes: Sequence[Mistake]) -> None:
+        super().__init__("; ".join(str(mistake) for mistake in mistakes))
+        self.mistakes = tuple(mistakes)
+
+
+def read_policy(text: str) -> Policy:
+    """A policy in YAML or JSON.
+
+    Raises
+    ------
+    BadPolicy
+        If it is none, with every mistake: its path, its line and what is allowed.
+    """
+    try:
+        data = yaml.load(text, _Loader)
+        root = yaml.compose(text, _Loader)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        said = getattr(error, "problem", None) or str(error)
+        raise BadPolicy([Mistake("", f"is no YAML: {said}", mark.line + 1 if mark else 0)]) from None
+    except (ValueError, RecursionError) as error:
+        raise BadPolicy([Mistake("", f"is no YAML: {error}", 0)]) from None
+    if data is None:
+        raise BadPolicy([Mistake("", "is empty; the shortest policy is: version: 1", 0)])
+    if not isinstance(data, dict):
+        raise BadPolicy([Mistake("", "must be a mapping; the shortest policy is: version: 1", 1)])
+    try:
+        return Policy.model_validate(data)
+    except ValidationError as error:
+        raise BadPolicy([_mistake(found, root) for found in error.errors()]) from None
+
+
+def schema() -> dict[str, Any]:
+    """JSON Schema of a policy, for editors and other tools."""
+    generated = Policy.model_json_schema(by_alias=True, mode="validation")
+    parts: Sequence[type[_Part]] = (Policy, *_Part.__subclasses__())
+    for part in parts:
+        properties = (generated["$defs"].get(part.__name__) or generated)["properties"]
+        # In the form of the file, not in ours: "1h" and not 3600000.
+        told = part.model_construct().model_dump(mode="json", by_alias=True, exclude_none=True, warnings=False)
+        for name, described in properties.items():
+            if described.pop("default", None) is not None and name in told:
+                described["default"] = told[name]
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": "https://punctual.kueue/policy.v1.json",
+        **generated,
+    }
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML in which a time is text and a key that comes twice is a mistake."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if key.value in seen and key.tag != "tag:yaml.org,2002:merge":
+                raise yaml.constructor.ConstructorError(None, None, f"{key.value} is there twice", key.start_mark)
+            seen.add(str(key.value))
+        return super().construct_mapping(node, deep)
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def _mistake(found: Mapping[str, Any], root: yaml.Node | None) -> Mistake:
+    """One error of pydantic, in our words."""
+    steps: list[str | int] = [step for step in found["loc"] if step != "[key]"]
+    path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps).removeprefix(".")
+    value, kind, context = found["input"], found["type"], found.get("ctx") or {}
+    if kind == "missing":
+        message = "is missing" + ("; write version: 1" if path == "version" else "")
+    elif kind == "extra_forbidden":
+        message = _unknown(str(steps[-1]), known_keys(steps[:-1]))
+    elif kind == "literal_error":
+        message = f"is {_shown(value)}; must be {context['expected']}"
+    elif kind == "value_error":
+        message = str(context["error"])
+    elif kind in ("model_type", "dict_type", "model_attributes_type"):
+        message = f"is {_shown(value)}; must be a mapping"
+    elif kind == "list_type":
+        message = f"is {_shown(value)}; must be a list"
+    else:
+        message = f"is {_shown(value)}; {found['msg'].removeprefix('Input ')}"
+    return Mistake(path, message, _line(root, steps))
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:80] + "…"
+
+
+def _unknown(key: str, known: Sequence[str]) -> str:
+    near = difflib.get_close_matches(key, known, 1)
+    return "is not known" + (f"; did you mean {near[0]}?" if near else f"; allowed here: {', '.join(known)}")
+
+
+def known_keys(path: Sequence[str | int]) -> list[str]:
+    """The keys that a mapping of the policy may have."""
+    node: dict[str, Any] = schema()
+    definitions = node["$defs"]
+    for step in path:
+        node = (node.get("properties") or {}).get(step) or node.get("additionalProperties") or node.get("items") or {}
+        if "$ref" in node:
+            node = definitions[node["$ref"].rpartition("/")[2]]
+    return list(node.get("properties") or ())
+
+
+def _line(node: yaml.Node | None, steps: Sequence[str | int]) -> int:
+    """The line of what a path leads to, or of the last step on it that is there."""
+    line = node.start_mark.line + 1 if node else 0
+    for step in steps:
+        if isinstance(node, yaml.MappingNode):
+            found = [(key, value) for key, value in node.value if key.value == str(step)]
+            if not found:
+                break
+            line, node = found[0][0].start_mark.line + 1, found[0][1]
+        elif isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
+            node = node.value[step]
+            line = node.start_mark.line + 1
+        else:
+            break
+    return line

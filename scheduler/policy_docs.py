@@ -1,0 +1,78 @@
+"""The fields of a policy as a table for people, from its schema."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from scheduler.policy import schema
+
+
+def fields_table() -> str:
+    """A Markdown table: field, allowed, default, meaning; in the order of the schema."""
+    rows = ["| field | allowed | default | meaning |", "|---|---|---|---|"]
+    rows += [f"| `{path}` | {allowed} | {default} | {meaning} |" for path, allowed, default, meaning in _fields()]
+    return "\n".join(rows) + "\n"
+
+
+def _fields() -> Iterator[tuple[str, str, str, str]]:
+    whole = schema()
+    yield from _of(whole, whole, "")
+
+
+def _of(whole: dict[str, Any], part: dict[str, Any], prefix: str) -> Iterator[tuple[str, str, str, str]]:
+    for name, field in part["properties"].items():
+        path = prefix + name
+        inner = _inner(whole, field)
+        if inner is None:
+            yield path, _allowed(field), _default(field), field["description"].replace("\n", " ")
+        else:
+            step, definition = inner
+            yield from _of(whole, definition, f"{path}{step}")
+
+
+def _inner(whole: dict[str, Any], field: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
+    """The mapping that a field holds, and how a path goes on into it."""
+    for step, holder in (
+        (".", field),
+        (".NAME.", field.get("additionalProperties") or {}),
+        ("[].", field.get("items") or {}),
+    ):
+        if isinstance(holder, dict) and "$ref" in holder:
+            return step, whole["$defs"][holder["$ref"].rpartition("/")[2]]
+    return None
+
+
+def _allowed(field: dict[str, Any]) -> str:
+    if "anyOf" in field:  # of which one is null: left out
+        return _allowed(next(option for option in field["anyOf"] if option.get("type") != "null"))
+    if "const" in field:
+        return f"`{field['const']}`"
+    if "enum" in field:
+        return ", ".join(f"`{value}`" for value in field["enum"])
+    if field.get("type") == "array":
+        return f"list of {_allowed(field['items'])}"
+    if field.get("type") == "object":
+        return f"by name: {_allowed(field['additionalProperties'])}"
+    if "examples" in field:
+        return "text: " + ", ".join(f"`{value}`" for value in field["examples"])
+    if field.get("format") == "date-time":
+        return "time: `2026-12-01T06:00:00Z`"
+    if field.get("type") == "boolean":
+        return "`true`, `false`"
+    if field.get("type") == "number":
+        most = f" to {field['maximum']:g}" if "maximum" in field else " or more"
+        return f"number: {field['minimum']:g}{most}"
+    return "text"
+
+
+def _default(field: dict[str, Any]) -> str:
+    if "default" not in field:
+        return ""
+    value = field["default"]
+    if isinstance(value, list):
+        return ", ".join(f"`{each}`" for each in value)
+    if isinstance(value, float):
+        return f"`{value:g}`"
+    return f"`{value if isinstance(value, str) else json.dumps(value)}`"
