@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import lru_cache
+from typing import Any, NamedTuple
 
-from scheduler.podset import PodSet
-from scheduler.quantity import in_units
+from scheduler.cluster import PREFIX
+from scheduler.quantity import amount
+
+FAMILY_LABEL = f"{PREFIX}/family"
+"""Label of a root object: the user's own word for work that takes about as long."""
 
 _GENERATED = re.compile(
     r"""[-._]*(?:
@@ -34,7 +38,8 @@ class Family:
     image
         Of the first container of the first pod set, without its tag: another version is the same program.
     shape
-        Pods and requests of each, as in ``4x(cpu=1000,nvidia.com/gpu=8)``; cpu in millicores.
+        Pods and requests of each, as in ``4x(cpu=1000,nvidia.com/gpu=8)``; cpu in millicores. Of a container that
+        only has a limit, that.
     stem
         Name of the root object without what is generated at its end.
     label
@@ -52,6 +57,15 @@ class Family:
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.label or self.stem}"
+
+
+class Traits(NamedTuple):
+    """What a Workload's spec says about its family."""
+
+    image: str
+    shape: str
+    gpus: int
+    """Of all its pods."""
 
 
 FAMILY_FIELDS = tuple(field.name for field in fields(Family))
@@ -80,21 +94,35 @@ def repository(image: str) -> str:
     return name if colon and "/" not in tag else plain
 
 
-def shape(pod_sets: Iterable[PodSet]) -> str:
-    """Pods and requests in words that sort and compare."""
-    return "+".join(_shape(pod_set) for pod_set in pod_sets)
-
-
-def _shape(pod_set: PodSet) -> str:
-    total: dict[str, int] = {}
-    for container in pod_set.pod.containers:
-        for resource, quantity in container.requests:
-            total[resource] = total.get(resource, 0) + in_units(resource, quantity)
-    requests = ",".join(f"{resource}={total[resource]}" for resource in sorted(total))
-    return f"{pod_set.count}x({requests})"
-
-
 def is_gpu(resource: str) -> bool:
     """Whether a resource is GPUs: ``nvidia.com/gpu``, ``amd.com/gpu``, ``nvidia.com/mig-1g.5gb``."""
     _, slash, name = resource.partition("/")
     return bool(slash) and (name == "gpu" or name.startswith(("gpu.", "gpu-", "mig-")))
+
+
+def read_traits(spec: Mapping[str, Any]) -> Traits:
+    """Read a Workload's spec.
+
+    Raises
+    ------
+    ValueError
+        If a request is not a quantity.
+    """
+    shapes: list[str] = []
+    gpus, image = 0, ""
+    for pod_set in spec["podSets"]:
+        containers = ((pod_set.get("template") or {}).get("spec") or {}).get("containers") or ()
+        image = image or next((str(each["image"]) for each in containers if each.get("image")), "")
+        count, total = int(pod_set["count"]), _requests(containers)
+        gpus += count * sum(held for resource, held in total.items() if is_gpu(resource))
+        shapes.append(f"{count}x({','.join(f'{resource}={total[resource]}' for resource in sorted(total))})")
+    return Traits(repository(image), "+".join(shapes), gpus)
+
+
+def _requests(containers: Any) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for container in containers:
+        resources = container.get("resources") or {}
+        for resource, quantity in {**(resources.get("limits") or {}), **(resources.get("requests") or {})}.items():
+            total[resource] = total.get(resource, 0) + amount(resource, quantity)
+    return total

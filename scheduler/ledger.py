@@ -16,17 +16,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
-import alembic.command
 import sqlalchemy as sa
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
 from sqlalchemy import event
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, Connection, Engine, make_url
 
 from scheduler.family import FAMILY_FIELDS, Family
 from scheduler.ledger_entry import DeadlineEdit, Entry, Outcome, Run
+from scheduler.ledger_migrations import lock, revision, revisions, upgrade
 from scheduler.ledger_schema import deadline, run, setting, workload
 
 __all__ = ["DeadlineEdit", "Entry", "Ledger", "LedgerError", "Outcome", "Run", "ledger_url"]
@@ -39,13 +36,9 @@ SQLITE_BYTES = 1 << 30
 BUSY_SECONDS = 5.0
 """How long one writer of a SQLite file waits for another."""
 
-_MIGRATIONS = Path(__file__).with_name("migrations")
-_UPGRADE_LOCK = 0x70756E6374  # several replicas upgrade one after another
 _CHUNK = 500
 _NAMES = ("namespace", "local_queue", "cluster_queue", "image", "stem", "label")
 """Fields of a family that an anonymous ledger hides; kind and shape say nothing about people."""
-
-logging.getLogger("alembic").setLevel(logging.WARNING)
 
 
 class LedgerError(Exception):
@@ -120,19 +113,14 @@ class Ledger:
             self.file.parent.mkdir(parents=True, exist_ok=True)
             self._set_aside_if_broken(self.file)
         with self._engine.begin() as connection:
-            if connection.dialect.name == "postgresql":
-                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_UPGRADE_LOCK)))
-            revision = _revision(connection)
-            if revision is not None and revision not in _revisions():
-                raise LedgerError(
-                    f"{self} was made by a newer version (its schema is {revision}): use that, or another"
-                )
-            if revision != _head():
-                config = _config()
-                config.attributes["connection"] = connection
-                alembic.command.upgrade(config, "head")
-                if revision is not None:
-                    log.info("ledger upgraded", extra={"from": revision, "to": _head()})
+            lock(connection)
+            found, (newest, *_) = revision(connection), revisions()
+            if found is not None and found not in revisions():
+                raise LedgerError(f"{self} was made by a newer version (its schema is {found}): use that, or another")
+            if found != newest:
+                upgrade(connection)
+                if found is not None:
+                    log.info("ledger upgraded", extra={"from": found, "to": newest})
             self._write_settings(connection, anonymous)
             self._read_settings(connection)
         return self
@@ -150,12 +138,12 @@ class Ledger:
         if self.file is not None and not self.file.is_file():
             raise LedgerError(f"there is no ledger at {self.file}")
         with self._engine.connect() as connection:
-            revision = _revision(connection)
-            if revision is None:
+            found, (newest, *_) = revision(connection), revisions()
+            if found is None:
                 raise LedgerError(f"{self} is no ledger: the controller has not written to it yet")
-            if revision != _head():
+            if found != newest:
                 raise LedgerError(
-                    f"{self} has schema {revision}, this version reads {_head()}: use the controller's version"
+                    f"{self} has schema {found}, this version reads {newest}: use the controller's version"
                 )
             self._read_settings(connection)
         return self
@@ -254,6 +242,19 @@ class Ledger:
         """What waits or runs, as far as the ledger knows; oldest first."""
         query = sa.select(workload).where(workload.c.outcome.is_(None))
         return self._entries(query.order_by(workload.c.submitted_ms, workload.c.uid), details)
+
+    def completed(self, limit: int) -> list[tuple[str, Family, int]]:
+        """Uid, family and run time of what ran to its end: the newest ``limit``, oldest first."""
+        columns = [workload.c.uid, *(workload.c[field] for field in FAMILY_FIELDS)]
+        query = (
+            sa.select(*columns, workload.c.ended_ms - workload.c.started_ms)
+            .where(workload.c.outcome.in_([Outcome.SUCCEEDED, Outcome.FINISHED]), workload.c.started_ms.is_not(None))
+            .order_by(workload.c.ended_ms.desc())
+            .limit(limit)
+        )
+        with self._engine.connect() as connection:
+            rows = connection.execute(query).all()
+        return [(uid, Family(*family), max(0, duration)) for uid, *family, duration in reversed(rows)]
 
     def recent(
         self,
@@ -369,26 +370,6 @@ def _is_broken(error: sa.exc.DBAPIError) -> bool:
     return "malformed" in text or "not a database" in text
 
 
-def _config() -> Config:
-    config = Config()
-    config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
-    return config
-
-
-def _revision(connection: Connection) -> str | None:
-    return MigrationContext.configure(connection).get_current_revision()
-
-
-def _revisions() -> set[str]:
-    return {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}
-
-
-def _head() -> str:
-    head = ScriptDirectory.from_config(_config()).get_current_head()
-    assert head is not None
-    return head
-
-
 # --- rows and statements -------------------------------------------------------------------------------------------
 
 _INSERT: dict[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
@@ -439,6 +420,7 @@ def _workload_row(entry: Entry) -> dict[str, Any]:
         "earliest_start_ms": entry.earliest_start,
         "weight": entry.weight,
         "hard": entry.hard,
+        "priority_class": entry.priority_class,
         "planned_start_ms": entry.planned_start,
         "started_ms": entry.started,
         "ended_ms": entry.ended,
@@ -477,6 +459,7 @@ def _entry(row: Any) -> Entry:
         earliest_start=row.earliest_start_ms,
         weight=row.weight,
         hard=row.hard,
+        priority_class=row.priority_class,
         planned_start=row.planned_start_ms,
         started=row.started_ms,
         ended=row.ended_ms,

@@ -56,6 +56,8 @@ class Entry:
         Of its root object.
     managed
         Whether our gate was seen on it, or was taken off by us.
+    priority_class
+        Name of its WorkloadPriorityClass; empty without one.
     planned_start, started
         Of its last run; None while there was none (or nobody had planned it).
     ended
@@ -92,6 +94,7 @@ class Entry:
     earliest_start: int | None = None
     weight: float = 1.0
     hard: bool = False
+    priority_class: str = ""
     planned_start: int | None = None
     started: int | None = None
     ended: int | None = None

@@ -38,7 +38,9 @@ workload = Table(
     Column("outcome", Text),
     Column("reason", Text, nullable=False),
     Column("updated_ms", BigInteger, nullable=False),
+    Column("priority_class", Text, nullable=False, server_default=""),
     Index("workload_by_end", "ended_ms"),
+    Index("workload_by_queue", "cluster_queue", "ended_ms"),
     Index("workload_by_outcome", "outcome"),
 )
 

@@ -68,7 +68,7 @@ class Postgres:
     def remove(self) -> None:
         """Stop it and remove its files."""
         if self._server is not None and self._server.poll() is None:
-            self._server.send_signal(signal.SIGINT)
+            self._server.send_signal(signal.SIGQUIT)  # at once: nobody needs its data any more
             self._server.wait(SECONDS)
         shutil.rmtree(self.folder, ignore_errors=True)
 
