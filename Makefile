@@ -11,9 +11,11 @@ help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 $(READY): requirements-dev.lock pyproject.toml
-	@echo "installing into $(VENV) (once) ..."
+	@echo "installing into $(VENV) (once; a minute or three) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	@set -o pipefail; $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off --require-hashes -r $< | \
+	  awk -v all=$$(grep -c == $<) '/^Collecting/ && ++n % 10 == 0 { print "  " n " of " all " packages"; fflush() } \
+	    /^Installing/ { print "  unpacking ..."; fflush() }'
 	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 

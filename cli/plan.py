@@ -16,6 +16,7 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from scheduler.apiserver import ApiServer
     from scheduler.forecast import Forecast
     from scheduler.planner_client import PlanCall
     from scheduler.settings import Settings
@@ -29,8 +30,11 @@ EFFORT = 50
 GUARD_MS = 10_000
 """Longest time for a plan, whatever its effort (milliseconds)."""
 
-BAD_INPUT = 1
-LATE = 3
+BAD_INPUT, USAGE, LATE = 1, 2, 3
+"""Exit codes."""
+
+SILENT_SECONDS = 60
+"""A controller that has not renewed its Lease for so long does not run; clocks of two machines differ by less."""
 
 WARNINGS = frozenset({"DeadlinePassed", "GatedByOthers"})
 """Complaints that are no mistake of whoever wrote the object."""
@@ -97,11 +101,12 @@ def plan(
     punctual plan -f examples/01-four-jobs
     punctual plan -f dump.yaml --gate-all
       after kubectl get -A -o yaml ns,jobs,workloads,localqueues,\\
-        clusterqueues,cohorts,resourceflavors,workloadpriorityclasses > dump.yaml
+        clusterqueues,cohorts,resourceflavors,workloadpriorityclasses,\\
+        limitranges,runtimeclasses > dump.yaml
 
     Exit codes: 0 planned, even if something will be late; 1 something could not
-    be read or planned (or, with files, has a mistake in it); 2 wrong usage;
-    3 with --fail-on-late, if something will be late.
+    be read or planned (or, with files, has a mistake in it); 2 wrong usage, or
+    no cluster configured; 3 with --fail-on-late, if something will be late.
     """
     from rich.console import Console
 
@@ -212,9 +217,30 @@ def _look(instant: int, kubeconfig: Path | None, context: str | None) -> Read:
     left_out: list[str] = []
     try:
         cluster = look(api, instant, told=left_out.append)
+        left_out += _controller_missing(api)
         return Read(cluster, [Said("cluster", message, False) for message in left_out])
     finally:
         api.close()
+
+
+def _controller_missing(api: ApiServer) -> list[str]:
+    """That no controller runs, by its Lease, as far as we may read it."""
+    from scheduler.annotations import parse_instant
+    from scheduler.apiserver import NOT_FOUND, ApiError
+    from scheduler.controller import LEASE
+
+    namespace = "punctual-system"
+    nothing = "no controller runs, so what is planned is not released"
+    try:
+        path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{LEASE}"
+        spec = api.request("GET", path).get("spec") or {}
+    except ApiError as error:
+        return [f"{nothing}: there is no Lease {namespace}/{LEASE}"] if error.status == NOT_FOUND else []
+    renewed = spec.get("renewTime")
+    if not spec.get("holderIdentity") or not renewed:
+        return [f"{nothing}: nobody holds the Lease {namespace}/{LEASE}"]
+    silent = time.time() - parse_instant(renewed) / 1000
+    return [f"{nothing}: its Lease was last renewed at {renewed}"] if silent > SILENT_SECONDS else []
 
 
 def _call(address: str | None) -> PlanCall:
@@ -285,7 +311,10 @@ def _errors_told(console: Console) -> Iterator[None]:
 
     try:
         yield
-    except (ApiError, NoCluster, PlannerError) as error:
+    except NoCluster as error:
+        console.print(f"error: {error}", markup=False)
+        raise typer.Exit(USAGE) from None
+    except (ApiError, PlannerError) as error:
         message = str(error)
     except InvalidRequest as error:
         message = f"the queues make no sense: {error}"
@@ -293,5 +322,5 @@ def _errors_told(console: Console) -> Iterator[None]:
         message = f"the solver's answer makes no sense: {error}"
     else:
         return
-    console.print(f"punctual: {message}", markup=False)
+    console.print(f"error: {message}", markup=False)
     raise typer.Exit(BAD_INPUT)

@@ -15,6 +15,9 @@ from solver.explain import quantity
 NAME = 26
 """Columns for a name in the chart; longer ones lose their beginning."""
 
+SHORTEST = 12
+"""Columns that a name keeps in the table. A narrower terminal breaks the lines: columns that vanish would tell less."""
+
 FAR = 253_402_128_000_000
 """9999-12-30, about the last day that can be written; milliseconds since the Unix epoch."""
 
@@ -62,7 +65,11 @@ def show(forecast: Forecast, console: Console, clock: Clock, wide: bool) -> None
         console.width = max(console.width, console.measure(table, options=console.options.update_width(10_000)).maximum)
         console.print(Group(heading, Text(), table))
     else:
-        console.print(Group(heading, Text(), _table(forecast, clock, wide=False), Text()))
+        table = _table(forecast, clock, wide=False)
+        whole = console.measure(table, options=console.options.update_width(10_000)).maximum
+        longest = max(len(row.name) for row in forecast.rows)
+        console.width = max(console.width, whole - max(0, longest - SHORTEST))
+        console.print(Group(heading, Text(), table, Text()))
         console.print(Group(*_chart(forecast, clock, console)))
     console.print(Group(Text(), *_summary(forecast, wide)))
 

@@ -21,6 +21,7 @@ from scheduler.annotations import format_instant
 from scheduler.apiserver import RESOURCES
 from scheduler.cluster import GATE, GATES_ANNOTATION, QUEUE_LABEL, Object
 from scheduler.kinds import ROOT_KINDS
+from scheduler.podset import read_pod_set
 from scheduler.settings import Settings
 from scheduler.still import StillCluster
 from scheduler.workloads import queue_of, workload_for
@@ -363,7 +364,13 @@ def _make_workloads(files: Files, gated: set[str]) -> None:
             labels = {**metadata["labels"], QUEUE_LABEL: "default"}
             job = {**job, "metadata": {**metadata, "labels": labels}}
         jobs[key] = job = _gated(job) if key in gated else job
-        workload = workload_for(job, priorities)
+        try:
+            workload = workload_for(job, priorities)
+            for pod_set in workload["spec"]["podSets"]:
+                read_pod_set(pod_set)
+        except Exception as error:  # whatever somebody wrote into it, the others go on
+            _complain(files, files.places["Job", key], f"Job {key} cannot be read: {error}")
+            continue
         made = f"{metadata['namespace']}/{workload['metadata']['name']}"
         workload["metadata"]["uid"] = str(uuid.uuid5(uuid.NAMESPACE_OID, f"Workload/{made}"))
         workloads[made] = workload

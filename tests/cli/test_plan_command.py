@@ -110,6 +110,18 @@ def test_long_names_and_reasons_still_fit(run: Run, tmp_path: Path) -> None:
     assert "research/eval-c: late by 10m: it could not meet its deadline" in result.stdout
 
 
+def test_a_narrow_terminal_loses_no_column(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """However narrow it is, every column is there, whole but for the names."""
+    monkeypatch.setenv("COLUMNS", "40")
+    jobs = Path("examples/01-four-jobs/jobs.yaml").read_text().replace("train-a", "t" * 63)
+    (tmp_path / "jobs.yaml").write_text(jobs)
+    lines = run("-f", "examples/01-four-jobs/queues.yaml", str(tmp_path)).stdout.splitlines()
+    (heading,) = [line for line in lines if "JOB" in line]
+    assert heading.split() == ["#", "JOB", "START", "FINISH", "DEADLINE", "SLACK"]
+    (row,) = [line for line in lines if line.startswith(" 3 ")]
+    assert re.search(r"08:30 +09:00 +11:00 +2h00m +on time", row)
+
+
 def test_wide_tells_the_reason_of_each_job_on_one_line(run: Run) -> None:
     """-o wide has queue, request, flavor and the reason, whole."""
     result = run("-f", "examples/01-four-jobs", "-o", "wide")
@@ -125,6 +137,21 @@ def test_yaml_is_the_json(run: Run) -> None:
     """Both have the same content."""
     as_json = told(run("-f", "examples/01-four-jobs", "-o", "json"))
     assert yaml.safe_load(run("-f", "examples/01-four-jobs", "-o", "yaml").stdout) == as_json
+
+
+def test_a_bad_quantity_is_told_of_the_job(run: Run, tmp_path: Path) -> None:
+    """What is wrong in a Job's pod template is told of the Job, and the others are planned."""
+    good, *others = Path("examples/01-four-jobs/jobs.yaml").read_text().split("---\n")
+    bad = good.replace('nvidia.com/gpu: "2"', "nvidia.com/gpu: many").replace(
+        "nvidia.com/gpu: 2", "nvidia.com/gpu: many"
+    )
+    assert bad != good
+    (tmp_path / "jobs.yaml").write_text("---\n".join([bad, *others]))
+    result = run("-f", "examples/01-four-jobs/queues.yaml", str(tmp_path), "-o", "json")
+    assert result.exit_code == 1
+    (line,) = result.stderr.splitlines()
+    assert re.search(r"jobs.yaml:\d+: Job \S+ cannot be read: 'many' is not a quantity", line)
+    assert len(told(result)["workloads"]) == len(others)
 
 
 def test_the_standard_input_is_read(run: Run) -> None:
@@ -175,15 +202,15 @@ def test_nothing_to_plan_is_said(run: Run) -> None:
         (["--gate-all"], 2, "works with files only"),
         (["-f", "examples/01-four-jobs", "--now", "1969-12-01T06:00:00Z"], 2, "is before 1970"),
         (["-f", "examples/01-four-jobs", "--seed", "-1"], 2, "greater than or equal to 0"),
-        (["--kubeconfig", "nowhere"], 1, "no cluster to talk to"),
-        (["--kubeconfig", "examples/01-four-jobs/queues.yaml"], 1, "no cluster to talk to"),
+        (["--kubeconfig", "nowhere"], 2, "no cluster to talk to"),
+        (["--kubeconfig", "examples/01-four-jobs/queues.yaml"], 2, "no cluster to talk to"),
         (["-f", "examples/01-four-jobs", "--solver", "unix:///nowhere"], 1, "planner at unix:///nowhere: UNAVAILABLE"),
     ],
 )
 def test_what_cannot_be_done_is_said_without_a_traceback(
     run: Run, monkeypatch: pytest.MonkeyPatch, arguments: list[str], code: int, message: str
 ) -> None:
-    """Wrong usage is exit code 2, everything else 1; the message says what and where."""
+    """Wrong usage, or no cluster, is exit code 2, everything else 1; the message says what and where."""
     monkeypatch.setenv("COLUMNS", "200")
     result = run(*arguments)
     assert result.exit_code == code
