@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from cli import bench, check, cluster, controller, demo, plan, policy, release, solver, sweep
+from cli import bench, cluster, controller, demo, plan, policy, release, solver, sweep
 
 app = typer.Typer(no_args_is_help=True, help="Deadline-aware admission for Kueue.")
 app.command()(plan.plan)
