@@ -228,17 +228,17 @@ def _controller_missing(api: ApiServer) -> list[str]:
     from scheduler.annotations import parse_instant
     from scheduler.apiserver import NOT_FOUND, ApiError
     from scheduler.controller import LEASE
+    from scheduler.policy_source import NAMESPACE
 
-    namespace = "punctual-system"
     nothing = "no controller runs, so what is planned is not released"
     try:
-        path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{LEASE}"
+        path = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{LEASE}"
         spec = api.request("GET", path).get("spec") or {}
     except ApiError as error:
-        return [f"{nothing}: there is no Lease {namespace}/{LEASE}"] if error.status == NOT_FOUND else []
+        return [f"{nothing}: there is no Lease {NAMESPACE}/{LEASE}"] if error.status == NOT_FOUND else []
     renewed = spec.get("renewTime")
     if not spec.get("holderIdentity") or not renewed:
-        return [f"{nothing}: nobody holds the Lease {namespace}/{LEASE}"]
+        return [f"{nothing}: nobody holds the Lease {NAMESPACE}/{LEASE}"]
     silent = time.time() - parse_instant(renewed) / 1000
     return [f"{nothing}: its Lease was last renewed at {renewed}"] if silent > SILENT_SECONDS else []
 
