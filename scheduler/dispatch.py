@@ -23,14 +23,11 @@ from numba import njit
 
 from scheduler.plans import PlanInForce
 from solver.api import planner_pb2 as pb
-from solver.choose import NO_FIT, PREEMPTS, Choice, Queues, Shapes, blank, claim, retry
+from solver.choose import ATTEMPTS, NO_FIT, PREEMPTS, Choice, Queues, Shapes, blank, claim, retry
 from solver.decode_admission import Admission
 from solver.preemption import Holders, evict
 from solver.problem import NEVER, Int8s, Options, Problem, State
 from solver.quota import Bools, Int32s, Int64s, TreeArrays, inner, take
-
-ATTEMPTS = 40
-"""More attempts than that for one workload, and Kueue goes on for ever."""
 
 _PENDING, _IN_FLIGHT, _FOREIGN = int(State.PENDING), int(State.IN_FLIGHT), int(State.FOREIGN)
 
@@ -262,7 +259,7 @@ def _ask(
 ) -> tuple[int, bool]:
     """Whether Kueue would admit a row now, and whether it would go on trying for ever."""
     mode, _, attempts = retry(
-        tree, queues, shapes, usage, rows.queue[row], rows.shape[row], choice, ATTEMPTS, rows.priority[row],
+        tree, queues, shapes, usage, int(rows.queue[row]), int(rows.shape[row]), choice, ATTEMPTS, rows.priority[row],
         rows.created[row],
     )  # fmt: skip
     return mode, attempts > ATTEMPTS

@@ -14,9 +14,22 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from solver.api import planner_pb2 as pb
-from solver.choose import Choice, Mode, Queues, Shapes, blank, claim, pack_queues, pack_shapes
+from solver.choose import (
+    ATTEMPTS,
+    FITS,
+    NO_FIT,
+    WAITS,
+    Choice,
+    Queues,
+    Shapes,
+    blank,
+    claim,
+    pack_queues,
+    pack_shapes,
+    retry,
+)
 from solver.explain import explain
-from solver.quota import UNLIMITED, Bools, Int64s, QuotaTree, available, take
+from solver.quota import UNLIMITED, Int64s, QuotaTree, available, take
 
 
 class Request(NamedTuple):
@@ -94,10 +107,13 @@ def cycle(rules: Rules, usage: Int64s, heads: Sequence[Head]) -> list[Outcome]:
     nominated = []
     for head in heads:
         choice = blank(rules.queues, head.request.shapes)
-        mode, level = (
-            (Mode.NO_FIT, 0) if head.request.unknown else assign(rules, usage, head.queue, head.request, choice)
-        )
-        nominated.append((0 if mode == Mode.NO_FIT else level, -head.priority, head.age, mode, head, choice))
+        mode, level = NO_FIT, 0
+        if not head.request.unknown:
+            # Kueue makes its further attempts at once, in cycles of their own.
+            mode, level, _ = retry(
+                tree.arrays, rules.queues, head.request.shapes, usage, head.queue, 0, choice, ATTEMPTS
+            )
+        nominated.append((0 if mode == NO_FIT else level, -head.priority, head.age, mode, head, choice))
     nominated.sort(key=lambda entry: entry[:3])
     reserved = usage.copy()
     outcomes = []
@@ -105,7 +121,7 @@ def cycle(rules: Rules, usage: Int64s, heads: Sequence[Head]) -> list[Outcome]:
         node = int(tree.queue_node[head.queue])
         admitted: tuple[PodSetAssignment, ...] = ()
         message = ""
-        if mode == Mode.FITS:
+        if mode == FITS:
             if _fits(tree, reserved, node, choice.total):
                 claim(tree.arrays, reserved, node, choice.total)
                 claim(tree.arrays, usage, node, choice.total)
@@ -114,80 +130,10 @@ def cycle(rules: Rules, usage: Int64s, heads: Sequence[Head]) -> list[Outcome]:
                 message = "Workload no longer fits after processing another workload"
         else:
             message = _why(rules, usage, head, choice)
-        if mode == Mode.WAITS:
+        if mode == WAITS:
             _keep(tree, reserved, node, choice.total, level)
-        outcomes.append(Outcome(head, admitted, mode == Mode.FITS and not admitted, message))
+        outcomes.append(Outcome(head, admitted, mode == FITS and not admitted, message))
     return outcomes
-
-
-def assign(rules: Rules, usage: Int64s, queue: int, request: Request, choice: Choice) -> tuple[Mode, int]:
-    """Choose flavors for a request: :func:`solver.choose.choose`, without eviction and partial admission.
-
-    In Python, because compiling that kernel takes longer than a whole simulated night. The tests compare the two.
-
-    Returns how well it fits and how far it borrows; ``choice`` then has flavors, pods and totals.
-    """
-    tree, queues, shapes = rules.tree, rules.queues, request.shapes
-    choice.total[:], choice.flavor[:], choice.further[:] = 0, -1, 0
-    result, level = Mode.FITS, 0
-    first = int(queues.first[queue])
-    for row in range(int(shapes.first[1])):
-        choice.pods[row] = shapes.pods[row]
-        groups: dict[int, dict[int, int]] = {}
-        for k in range(shapes.request_first[row], shapes.request_first[row + 1]):
-            resource, amount = int(shapes.resource[k]), int(shapes.amount[k] * shapes.pods[row])
-            group = int(queues.group[queue, resource])
-            if group >= 0:
-                groups.setdefault(group, {})[resource] = amount
-            elif amount and resource != queues.free:
-                return Mode.NO_FIT, level
-        for group, wanted in sorted(groups.items()):
-            flavor, mode, far = _best_flavor(rules, usage, queue, group, wanted, shapes.excluded[row], choice.total)
-            if flavor < 0:
-                return Mode.NO_FIT, level
-            choice.flavor[row, group - first] = flavor
-            result, level = min(result, mode), max(level, far)
-        for group, wanted in groups.items():
-            for resource, amount in wanted.items():
-                choice.total[tree.cell(int(choice.flavor[row, group - first]), resource)] += amount
-    return result, level
-
-
-def _best_flavor(
-    rules: Rules, usage: Int64s, queue: int, group: int, wanted: dict[int, int], excluded: Bools, assumed: Int64s
-) -> tuple[int, Mode, int]:
-    """The first flavor that fits, or with TryNextFlavor the one that borrows least far; −1 for none."""
-    queues, best = rules.queues, (-1, Mode.NO_FIT, 0)
-    for flavor in queues.flavor[queues.flavor_first[group] : queues.flavor_first[group + 1]].tolist():
-        if excluded[flavor]:
-            continue
-        mode, level = Mode.FITS, 0
-        for resource, amount in wanted.items():
-            cell = rules.tree.cell(flavor, resource)
-            fit, far = _fit(rules, usage, int(queues.node[queue]), cell, amount + int(assumed[cell]))
-            mode, level = (fit, far) if fit < mode else (mode, max(level, far)) if fit == mode else (mode, level)
-        if mode is Mode.FITS and (level == 0 or not queues.try_next[queue]):
-            return flavor, mode, level
-        if mode > best[1] or (mode is best[1] and mode is not Mode.NO_FIT and level < best[2]):
-            best = flavor, mode, level
-    return best
-
-
-def _fit(rules: Rules, usage: Int64s, node: int, cell: int, amount: int) -> tuple[Mode, int]:
-    """How well one cell fits, and the height of the lowest cohort that could hold it."""
-    tree, arrays = rules.tree, rules.tree.arrays
-    if amount > tree.potential[node, cell]:
-        return Mode.NO_FIT, 0
-    fits = amount <= max(0, available(arrays, usage, node, cell))
-    at, rest, parent = node, amount, int(tree.parent[node])
-    while usage[at, cell] + rest > arrays.subtree[at, cell] and parent >= 0:
-        rest -= max(0, int(arrays.local[at, cell] - usage[at, cell]))
-        at, parent = parent, int(tree.parent[parent])
-    # Within a part of the tree that is not all of it, or within its own quota, it may wait for what it is entitled to.
-    entitled = amount <= arrays.subtree[node, cell] or (
-        parent >= 0 and usage[at, cell] + rest <= arrays.subtree[at, cell]
-    )
-    return Mode.FITS if fits else Mode.WAITS if entitled else Mode.NO_FIT, int(rules.queues.height[at])
 
 
 def _fits(tree: QuotaTree, usage: Int64s, node: int, total: Int64s) -> bool:

@@ -49,6 +49,9 @@ class Mode(IntEnum):
 
 NO_FIT, WAITS, PREEMPTS, FITS = (int(mode) for mode in Mode)
 
+ATTEMPTS = 40
+"""More attempts than that for one workload, and Kueue goes on for ever."""
+
 # How well a flavor fits, in Kueue's finer terms.
 _NONE, _NO_CANDIDATES, _EVICTS_OWN, _EVICTS_OTHERS, _FIT = range(5)
 
@@ -237,9 +240,8 @@ def choose(
     Returns the :class:`Mode` and how far it borrows (the height of the cohort that has the room, 0: within the queue's
     own nominal quota). ``choice`` has the flavors, pods, totals and victims; those of the attempt when it does not fit.
     """
-    _begin(choice)
-    mode, level = _attempt(tree, queues, shapes, usage, _Asker(queue, shape, priority, created), choice)
-    return NO_FIT if _refused(choice, mode) else mode, level
+    mode, level, _ = retry(tree, queues, shapes, usage, queue, shape, choice, 1, priority, created)
+    return mode, level
 
 
 @njit(cache=True, nogil=True)
@@ -263,7 +265,7 @@ def retry(
     """
     _begin(choice)
     mode, level, attempt = NO_FIT, 0, 0
-    asker = _Asker(queue, shape, priority, created)
+    asker = _Asker(int(queue), int(shape), int(priority), int(created))
     while attempt < attempts:
         attempt += 1
         mode, level = _attempt(tree, queues, shapes, usage, asker, choice)

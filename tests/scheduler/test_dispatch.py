@@ -29,6 +29,7 @@ class Queue:
     borrowing: list[int | None]
     lending: list[int | None]
     strict: bool = False
+    preemption: pb.Preemption = field(default_factory=pb.Preemption)
     parent: Queue | None = None
     children: list[Queue] = field(default_factory=list, repr=False)
 
@@ -50,6 +51,8 @@ class Row:
     releasable: bool = True
     excluded: frozenset[int] = frozenset()
     flavor: int = 0  # of running work
+    pods: int = 1
+    min_pods: int = 0
 
 
 def request_of(queues: list[Queue], rows: list[Row]) -> pb.PlanRequest:
@@ -72,6 +75,7 @@ def request_of(queues: list[Queue], rows: list[Row]) -> pb.PlanRequest:
             cohort=f"c{cohorts.index(queue.parent)}" if queue.parent else "",
             resource_groups=[pb.ResourceGroup(covered_resources=[0], flavors=quotas(queue))],
             queueing_strategy=pb.STRICT_FIFO if queue.strict else pb.BEST_EFFORT_FIFO,
+            preemption=queue.preemption,
         )
     for number, cohort in enumerate(cohorts):
         if cohort.parent and cohort.parent not in cohorts:
@@ -83,9 +87,17 @@ def request_of(queues: list[Queue], rows: list[Row]) -> pb.PlanRequest:
     request = pb.PlanRequest(schema=1, now_ms=NOW, quota=quota)
     for number, row in enumerate(rows):
         request.shapes.add(
-            pod_sets=[pb.PodSet(count=1, resources=[0], amounts=[row.gpus], excluded_flavors=sorted(row.excluded))]
+            pod_sets=[
+                pb.PodSet(
+                    count=row.pods,
+                    min_count=row.min_pods,
+                    resources=[0],
+                    amounts=[row.gpus],
+                    excluded_flavors=sorted(row.excluded),
+                )
+            ]
         )
-        request.assignments.add(flavors=[row.flavor], resources=[0], amounts=[row.gpus])
+        request.assignments.add(flavors=[row.flavor], resources=[0], amounts=[row.gpus * row.pods])
         w = request.workloads
         w.id.append(f"w{number}")
         w.cluster_queue.append(row.queue)
@@ -115,13 +127,17 @@ def plan_of(rows: list[Row]) -> PlanInForce:
     return PlanInForce(NOW, placements, {}, "test", (), 0.0, 0.0)
 
 
-def released(queues: list[Queue], rows: list[Row]) -> list[int]:
+def due(queues: list[Queue], rows: list[Row], honour: bool = True) -> list[tuple[int, tuple[int, ...]]]:
     request = request_of(queues, rows)
     problem = decode(request)
     releasable = [rows[row].releasable for row in problem.row]
     admission, turn = decode_admission(request, problem), turns(problem, plan_of(rows))
-    due = dispatch(problem, admission, turn, releasable, hopeless_heads(problem, request))
-    return [int(problem.row[row]) for row, _ in due]
+    found = dispatch(problem, admission, turn, releasable, hopeless_heads(problem, request), honour)
+    return [(int(problem.row[row]), evicts) for row, evicts in found]
+
+
+def released(queues: list[Queue], rows: list[Row], honour: bool = True) -> list[int]:
+    return [row for row, _ in due(queues, rows, honour)]
 
 
 # --- the rule, restated naively: Kueue's arithmetic by its recursion, everything else by words ------------------------
@@ -327,7 +343,7 @@ def test_never_more_than_quota(case: tuple[list[Queue], list[Row]]) -> None:
         use.take(queues[rows[n].queue], f, rows[n].gpus)
 
 
-# --- examples ---------------------------------------------------------------------------------------------------------
+# --- examples -------------------------------------------------------------------------------------------------------
 
 
 def pool(gpus: int, **more: Any) -> list[Queue]:
@@ -481,3 +497,92 @@ def test_turns() -> None:
 def test_the_rule_many_times(case: tuple[list[Queue], list[Row]]) -> None:
     """The same as :func:`test_the_rule`, far more often."""
     assert released(*case) == naive(*case)
+
+
+# --- whom Kueue would evict -------------------------------------------------------------------------------------------
+
+RECLAIMS = pb.Preemption(reclaim_within_cohort=pb.PREEMPTION_ANY)
+
+
+def lent(**more: Any) -> tuple[list[Queue], list[Row]]:
+    """An owner of four GPUs has lent them, two each, to a queue without any; and has work of its own that waits."""
+    cohort = Queue([0], [None], [None])
+    owner, borrower = (Queue([gpus], [None], [None], parent=cohort) for gpus in (4, 0))
+    cohort.children = [owner, borrower]
+    owner.preemption = RECLAIMS
+    rows = [Row(1, 2, pb.RUNNING, created=0), Row(1, 2, pb.RUNNING, created=1), Row(0, 2, pb.PENDING, **more)]
+    return [owner, borrower], rows
+
+
+def test_a_queue_gets_its_quota_back() -> None:
+    """Work that would be late, or has no due date, is released into quota that its queue has lent."""
+    assert due(*lent()) == [(2, (0,))]
+    assert due(*lent(start=100, due=150)) == [(2, (0,))]
+
+
+def test_nobody_is_evicted_without_need() -> None:
+    """Work that is on time with its planned start waits for that."""
+    assert due(*lent(start=100, due=200)) == []
+
+
+def test_a_policy_may_prefer_to_wait() -> None:
+    """With preemption: wait nobody is ever released into quota that others hold."""
+    assert released(*lent(), honour=False) == released(*lent(start=100, due=150), honour=False) == []
+
+
+def test_nobody_is_evicted_twice() -> None:
+    """Each release that needs an eviction has victims of its own, and there is no third where two were."""
+    queues, rows = lent()
+    assert due(queues, [*rows, Row(0, 2, pb.PENDING, created=1), Row(0, 2, pb.PENDING, created=2)]) == [
+        (2, (0,)),
+        (3, (1,)),
+    ]
+
+
+def test_what_kueue_evicts_for_others_is_not_there_for_us() -> None:
+    """Work in flight takes its victims' quota; ours gets what is left of it."""
+    queues, rows = lent()
+    rows[2].state = pb.FOREIGN
+    assert due(queues, [*rows, Row(0, 2, pb.PENDING, created=1)]) == [(3, (1,))]
+    assert due(queues, [*rows, Row(0, 4, pb.PENDING, created=1)]) == []
+
+
+def test_a_queue_without_the_right_evicts_nobody() -> None:
+    """Without reclaimWithinCohort the owner waits for what it has lent."""
+    queues, rows = lent()
+    queues[0].preemption = pb.Preemption()
+    assert due(queues, rows) == []
+
+
+# --- fewer pods -------------------------------------------------------------------------------------------------------
+
+
+def test_fewer_pods_if_that_is_no_later() -> None:
+    """A start with half the pods takes twice as long: it is made when it ends no later than the planned one."""
+    running = Row(0, 2, pb.RUNNING)
+    assert released(pool(4), [running, Row(0, 1, pb.PENDING, pods=4, min_pods=1, start=99)]) == []
+    assert released(pool(4), [running, Row(0, 1, pb.PENDING, pods=4, min_pods=1, start=100)]) == [1]
+    assert released(pool(4), [running, Row(0, 1, pb.PENDING, pods=4, min_pods=3, start=100)]) == []
+
+
+def test_fewer_pods_without_a_plan() -> None:
+    """Work that no plan knows starts with the pods there is room for, and what it takes is not there for others."""
+    running, other = Row(0, 3, pb.RUNNING), Row(0, 1, pb.PENDING, created=1)
+    assert released(pool(7), [running, Row(0, 1, pb.PENDING, pods=6, min_pods=1), other]) == [1]
+    assert released(pool(8), [running, Row(0, 2, pb.PENDING, pods=4, min_pods=1), other]) == [1, 2]
+
+
+# --- what Kueue tries for ever ----------------------------------------------------------------------------------------
+
+
+def test_nothing_is_released_behind_what_never_ends() -> None:
+    """Kueue goes on and on with a workload whose attempts get out of step, and looks at nothing behind it."""
+    queues = [Queue([16, 16], [None, None], [None, None])]
+    running = [Row(0, 12, pb.RUNNING, flavor=flavor) for flavor in (0, 1)]
+    rows = [*running, Row(0, 1, pb.FOREIGN), Row(0, 1, pb.PENDING, created=1), Row(0, 1, pb.PENDING, created=-1)]
+    request = request_of(queues, rows)
+    del request.shapes[2].pod_sets[:]
+    request.shapes[2].pod_sets.extend(pb.PodSet(count=n, resources=[0], amounts=[1]) for n in (3, 3, 9))
+    problem = decode(request)
+    found = dispatch(problem, decode_admission(request, problem), turns(problem, None), [True] * 3)
+    assert [int(problem.row[row]) for row, _ in found] == [4]

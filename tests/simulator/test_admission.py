@@ -1,91 +1,17 @@
 """One scheduling cycle of the simulated Kueue."""
 
 import numpy as np
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from simulator.admission import Head, Rules, assign, cycle
+from simulator.admission import Head, Rules, cycle
 from solver.api import planner_pb2 as pb
-from solver.choose import Mode, blank, choose
 from solver.decode_quota import decode_quota
 from solver.quota import take
-
-GPU, CPU = 0, 1
-small = st.integers(0, 6)
-limit = st.none() | small
 
 
 def quota(flavor: int, resource: int, nominal: int, borrowing: int | None, lending: int | None) -> pb.FlavorQuotas:
     """Quota of one resource of a flavor."""
     amounts = pb.ResourceQuota(resource=resource, nominal=nominal, borrowing_limit=borrowing, lending_limit=lending)
     return pb.FlavorQuotas(flavor=flavor, resources=[amounts])
-
-
-@st.composite
-def quotas(draw: st.DrawFn) -> pb.Quota:
-    """Three queues with GPUs of two flavors and, in a group of its own, CPUs; alone or in up to three cohorts."""
-    result = pb.Quota(resources=["gpu", "cpu"], flavors=[pb.ResourceFlavor(name=name) for name in "abc"])
-    names = ["root", "left", "right"]
-    for name in names:
-        parent = draw(st.sampled_from(["", "root"])) if name != "root" else ""
-        limits = (draw(limit), draw(limit)) if parent else (None, None)
-        result.cohorts.add(name=name, parent=parent, quotas=[quota(0, GPU, draw(small), *limits)])
-    for number in range(3):
-        cohort = draw(st.sampled_from(["", *names]))
-        limits = [(draw(limit), draw(limit)) if cohort else (None, None) for _ in range(3)]
-        order = draw(st.permutations([0, 1]))
-        gpus = [quota(flavor, GPU, draw(small), *limits[flavor]) for flavor in order]
-        groups = [pb.ResourceGroup(covered_resources=[GPU], flavors=gpus)]
-        if draw(st.booleans()):
-            cpus = [quota(2, CPU, draw(small), *limits[2])]
-            groups.append(pb.ResourceGroup(covered_resources=[CPU], flavors=cpus))
-        fungibility = draw(st.sampled_from([pb.MAY_STOP_SEARCH, pb.TRY_NEXT_FLAVOR]))
-        result.cluster_queues.add(
-            name=f"q{number}", cohort=cohort, resource_groups=groups, flavor_fungibility=fungibility
-        )
-    return result
-
-
-pod_sets = st.builds(
-    lambda count, gpu, cpu, excluded: (
-        pb.PodSet(
-            count=count,
-            resources=[GPU, CPU][: 1 + (cpu is not None)],
-            amounts=[gpu, cpu or 0],
-            excluded_flavors=excluded,
-        )
-        if cpu is not None
-        else pb.PodSet(count=count, resources=[GPU], amounts=[gpu], excluded_flavors=excluded)
-    ),
-    st.integers(1, 3),
-    st.integers(0, 3),
-    st.none() | st.integers(0, 2),
-    st.sets(st.integers(0, 1), max_size=1).map(sorted),
-)
-requests = st.lists(pod_sets, min_size=1, max_size=3).map(lambda sets: pb.RequestShape(pod_sets=sets))
-
-
-@given(quotas(), requests, st.lists(st.tuples(st.integers(0, 2), st.integers(0, 5), small), max_size=5))
-@settings(deadline=None, max_examples=150)
-def test_flavors_are_chosen_as_the_kernel_of_kueues_rules_chooses(
-    tables: pb.Quota, shape: pb.RequestShape, used: list[tuple[int, int, int]]
-) -> None:
-    """Whatever the tree and its use, debts included: mode, borrowing, flavors and totals are those of solver.choose."""
-    rules = Rules.of(decode_quota(tables))
-    request = rules.request(shape, ["set"] * len(shape.pod_sets))
-    usage = rules.tree.no_usage()
-    for queue, cell, amount in used:
-        take(rules.tree.arrays, usage, int(rules.tree.queue_node[queue]), cell, amount)
-    for queue in range(3):
-        expected, choice = blank(rules.queues, request.shapes), blank(rules.queues, request.shapes)
-        mode, level = choose(rules.tree.arrays, rules.queues, request.shapes, usage, queue, 0, expected)
-        got, got_level = assign(rules, usage, queue, request, choice)
-        assert got == mode
-        if mode != Mode.NO_FIT:
-            assert got_level == level
-            assert (choice.total == expected.total).all()
-            assert (choice.flavor == expected.flavor).all()
-            assert (choice.pods == expected.pods).all()
 
 
 def shared(*nominal: int) -> Rules:
@@ -151,3 +77,13 @@ def test_a_resource_nobody_has_is_told() -> None:
     (outcome,) = cycle(rules, rules.tree.no_usage(), [Head(0, "ns/a", 0, ("", ""), rules.request(shape, ["main"]))])
     assert not outcome.admitted
     assert "unavailable in ClusterQueue" in outcome.message
+
+
+def test_fewer_pods_when_not_all_fit() -> None:
+    """A workload with a minimum count is admitted with as many pods as fit, and holds what those take."""
+    rules = shared(4)
+    shape = pb.RequestShape(pod_sets=[pb.PodSet(count=6, min_count=1, resources=[0], amounts=[1])])
+    usage = rules.tree.no_usage()
+    (outcome,) = cycle(rules, usage, [Head(0, "ns/a", 0, ("", ""), rules.request(shape, ["main"]))])
+    assert [(pods.pods, pods.usage) for pods in outcome.admitted] == [(4, {"gpu": 4})]
+    assert usage[int(rules.tree.queue_node[0]), 0] == 4
