@@ -144,6 +144,8 @@ class Loop:
         self._stranded = LetGo(self._settings.stranded_ms)
         self._unsupported: Mapping[str, tuple[Cause, ...]] = {}
         """As the log was told last."""
+        self._now = 0
+        """Of the last round."""
         self._running: frozenset[str] = frozenset()
         """Uids of the Workloads that held quota in the last round."""
         self._planner_away = False
@@ -158,6 +160,9 @@ class Loop:
             self._use(settings)
         self._adopt()
         snapshot = self._snapshotter.take(self._cluster, self.plan, self._released)
+        if snapshot.now < self._now - SECOND:
+            self._clock_was_set(self._now - snapshot.now)
+        self._now = snapshot.now
         room_since = self._room_since(snapshot)
         self._remember(snapshot)
         problem = self._problem(snapshot)
@@ -400,6 +405,12 @@ class Loop:
         self._released &= there | {lost.item.uid for lost in snapshot.stranded}
         self._seen = {item.uid: self._seen.get(item.uid, snapshot.now) for item in snapshot.items}
         self._shunned = {uid: until for uid, until in self._shunned.items() if until > snapshot.now}
+
+    def _clock_was_set(self, back: int) -> None:
+        """Forget what is remembered by a clock that has been set back: all of it would be in the future for so long."""
+        log.warning("the clock was set back", extra={"seconds": back / SECOND})
+        self._seen, self._shunned, self._stranded = {}, {}, LetGo(self._settings.stranded_ms)
+        self._asked, self._asked_at = None, 0
 
     def _room_since(self, snapshot: Snapshot) -> float | None:
         """When quota came free that was held in the last round; None when none did."""

@@ -151,7 +151,8 @@ class Reflector:
         if self._stop.is_set():
             return
         if error.status == GONE:
-            self._version = ""  # too old to go on from; that is no fault
+            log.info("listing %s anew: its version is too old to go on from", self.resource.plural)
+            self._version = ""  # that is no fault
             return
         if error.status not in (0, 429, 503):
             self._version = ""  # perhaps it does not know this version (restored from a backup): list again

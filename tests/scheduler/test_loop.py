@@ -523,3 +523,25 @@ def test_queues_that_make_no_sense(cluster: MemoryCluster) -> None:
 def test_states_are_all_known() -> None:
     """Counting knows every state there is."""
     assert {int(state) for state in State} == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize("minutes", [5, -5])
+def test_the_clock_is_set(cluster: MemoryCluster, minutes: int) -> None:
+    """However the wall clock is set, what waits, what comes and what must be let go is not held up by it."""
+    cluster.job("first", 4, deadline="1h", duration="1m")
+    cluster.job("second", 4, deadline="2h", duration="1m")
+    loop = Loop(cluster, InlinePlanner(solve), SETTINGS)
+    rounds(loop, cluster, 3)
+    cluster.admit("first")
+    cluster.job("nowhere", 1, queue="missing")
+    cluster.condition("nowhere", "QuotaReserved", "False", "Inadmissible")
+    rounds(loop, cluster, 0.5)
+    cluster.time += minutes * MINUTE
+    cluster.finish("first")
+    rounds(loop, cluster, 3)
+    assert cluster.released == ["first", "second", "nowhere"]
+    cluster.admit("second")
+    cluster.job("third", 4, deadline="3h", duration="1m")
+    cluster.finish("second")
+    rounds(loop, cluster, 3)
+    assert cluster.released[3:] == ["third"]
