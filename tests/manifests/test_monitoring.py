@@ -53,6 +53,9 @@ def busy_metrics() -> Metrics:
     metrics.idle({})
     metrics.unsupported([("q", "FAIR_SHARING")])
     metrics.watching("Job", lambda: True)
+    metrics.policy("abc", "ConfigMap")
+    metrics.policy_valid(True)
+    metrics.policy_read("good")
     return metrics
 
 
