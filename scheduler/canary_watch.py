@@ -53,6 +53,8 @@ class CanaryWatch:
     ) -> None:
         self.heeded = True
         """Whether Kueue heeds gates, as far as is known."""
+        self.looked = threading.Event()
+        """Set after the first look, whatever it showed."""
         self._api = api
         self._namespace = namespace
         self._workloads = workloads
@@ -114,6 +116,7 @@ class CanaryWatch:
                 self.look()
             except Exception:
                 log.exception("the canary failed")
+            self.looked.set()
             self._stop.wait(self._every)
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 from pathlib import Path
 
 from scheduler.apiserver import ApiError, ApiServer
-from scheduler.cluster import GATE, Object
+from scheduler.canary_watch import HEEDED, IGNORED, CanaryWatch
+from scheduler.cluster import GATE, Object, Reference
 from scheduler.health import HealthServer
 from scheduler.in_force import InForce, modes
 from scheduler.kubernetes import KubernetesCluster
@@ -32,6 +34,10 @@ LEASE = "punctual-controller"
 
 HANGS_SECONDS = 60.0
 """A loop that has not come round for so long does not live any more."""
+
+
+CANARY_SECONDS = 5.0
+"""How long a start may wait for the first canary."""
 
 
 class End(Enum):
@@ -56,7 +62,7 @@ class Options:
     lease_namespace
         Where the Lease is; None: no leader election, this is the only replica.
     namespace
-        Of the controller: where the ConfigMaps with the policy are.
+        Of the controller: where the ConfigMaps with the policy are, and where it may make a canary.
     policy
         A file with the policy, in place of the ConfigMap.
     settings
@@ -93,6 +99,8 @@ class Controller:
             self._elector = Elector(api, options.lease_namespace, LEASE, options.identity, options.timing)
         self._may_act = self._elector.may_act if self._elector else always
         self._metrics.leading(self._may_act)
+        self._canary = CanaryWatch(api, options.namespace, lambda: self._cluster.objects("Workload"), self._heeded)
+        self._metrics.enforcing(self._enforces)
         self._cluster = KubernetesCluster(api, may_act=self._may_act, metrics=self._metrics)
         self._in_force = InForce(api, options.namespace, self._may_act)
         self._config_map = None
@@ -101,7 +109,9 @@ class Controller:
         self._client = PlannerClient(options.solver, options.tls)
         self._stop = threading.Event()
         self._warm = False
-        self._health = HealthServer(options.http, self._metrics, alive=self._alive, ready=self._ready)
+        self._health = HealthServer(
+            options.http, self._metrics, alive=self._alive, ready=self._ready, remark=self._remark
+        )
         self.port = self._health.port
         """Where it serves metrics and health checks."""
 
@@ -162,15 +172,37 @@ class Controller:
         planner = BackgroundPlanner(self._client.plans, self._cluster.wake)
         policy = self._keeper()
         loop = Loop(
-            self._cluster, planner, policy.settings, self._may_act, self._metrics, partial(self._goes_by, policy)
+            self._cluster, planner, policy.settings, self._enforces, self._metrics, partial(self._goes_by, policy)
         )
+        self._canary.start()
+        self._canary.looked.wait(CANARY_SECONDS)  # a start cannot be taken back
         if self._elector:
             threading.Thread(target=self._stop_when_lost, args=(self._elector,), daemon=True).start()
         log.info("leading")
         try:
             loop.run(self._stop)
         finally:
+            self._canary.stop()
             planner.close()
+
+    def _enforces(self) -> bool:
+        """Whether work waits for its planned start. With gates ignored Kueue alone decides, and we claim nothing."""
+        return self._may_act() and self._canary.heeded
+
+    def _heeded(self, heeded: bool) -> None:
+        """Tell it where who runs a queue looks: on every ClusterQueue that opted-in namespaces lead to."""
+        label = self._options.settings.managed_label
+        queues = self._cluster.objects("ClusterQueue")
+        reached = {
+            str((queue.get("spec") or {}).get("clusterQueue"))
+            for key, queue in self._cluster.objects("LocalQueue").items()
+            if _labels(self._cluster.objects("Namespace").get(key.partition("/")[0])).get(label) == "true"
+        }
+        for name in sorted(name for name in reached if name in queues):
+            target = Reference("ClusterQueue", "", name, queues[name]["metadata"]["uid"])
+            event = ("Normal", "GatesHeeded", HEEDED) if heeded else ("Warning", "GatesIgnored", IGNORED)
+            self._cluster.event(target, *event)
+        self._cluster.wake()
 
     def _keeper(self) -> PolicyKeeper:
         base, file = self._options.settings, self._options.policy
@@ -234,6 +266,13 @@ class Controller:
             return "kernels are being compiled"
         unsynced = self._cluster.unsynced()
         return "; ".join(problem or f"{kind} has not been listed yet" for kind, problem in unsynced.items())
+
+    def _remark(self) -> str:
+        return "" if self._canary.heeded else IGNORED
+
+
+def _labels(item: Object | None) -> Mapping[str, str]:
+    return (item["metadata"].get("labels") or {}) if item else {}
 
 
 def _holds_quota(workload: Object) -> bool:

@@ -27,6 +27,8 @@ class HealthServer:
         Wrong means: restart the process.
     ready
         Wrong means: wait.
+    remark
+        What is to be said on ``/readyz`` though all is well.
 
     Raises
     ------
@@ -36,7 +38,9 @@ class HealthServer:
         The port is taken, or not ours.
     """
 
-    def __init__(self, address: str, metrics: Metrics, *, alive: Check, ready: Check) -> None:
+    def __init__(
+        self, address: str, metrics: Metrics, *, alive: Check, ready: Check, remark: Check = lambda: ""
+    ) -> None:
         host, separator, port = address.rpartition(":")
         if not separator or not port.isdecimal() or int(port) > 65535:
             raise ValueError(f"{address!r} is no address to listen on; write HOST:PORT, e.g. 127.0.0.1:8080")
@@ -52,7 +56,8 @@ class HealthServer:
                     super().do_GET()
                 elif page in self.checks:
                     problem = self.checks[page]()
-                    self.answer(503 if problem else 200, problem or "ok")
+                    told = remark() if page == "/readyz" else ""
+                    self.answer(503 if problem else 200, problem or (f"ok, but: {told}" if told else "ok"))
                 else:
                     self.answer(404, "there are /metrics, /healthz and /readyz")
 

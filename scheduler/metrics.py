@@ -194,6 +194,11 @@ class Metrics:
             "Events and annotations that were not written: too many at once, or refused.",
             registry=registry,
         )
+        self._enforcing = Gauge(
+            "punctual_enforcing",
+            "1 while this replica makes work wait for its planned start; 0 while it stands by, or Kueue ignores gates.",
+            registry=registry,
+        )
         self._leader = Gauge("punctual_leader", "1 while this replica may release.", registry=registry)
         Gauge(
             "punctual_heartbeat_age_seconds", "Since the control loop last came round.", registry=registry
@@ -328,6 +333,10 @@ class Metrics:
     def leading(self, may_act: Callable[[], bool]) -> None:
         """How to know whether this replica may release."""
         self._leader.set_function(lambda: float(may_act()))
+
+    def enforcing(self, enforces: Callable[[], bool]) -> None:
+        """How to know whether this replica enforces plans."""
+        self._enforcing.set_function(lambda: float(enforces()))
 
     def beat(self) -> None:
         """The control loop came round: it is alive."""

@@ -17,18 +17,18 @@ from scheduler.controller import LEASE, Controller, End, Options
 from scheduler.leader import Timing
 from scheduler.settings import Settings
 from tests.scheduler.fake_apiserver import FakeApiServer, Refusal
+from tests.scheduler.fake_kueue import WORKLOADS, FakeKueue
 from tests.scheduler.memory_cluster import MemoryCluster
 
 JOBS = "/apis/batch/v1/jobs"
-WORKLOADS = "/apis/kueue.x-k8s.io/v1beta2/workloads"
 LEASES = "/apis/coordination.k8s.io/v1/leases"
 QUICK = Timing(lease=2.0, renew=1.0, retry=0.05)
 NO_SOLVER = "unix:///nonexistent/punctual.sock"
 
 
 @pytest.fixture
-def fake() -> Iterator[FakeApiServer]:
-    server = FakeApiServer()
+def fake() -> Iterator[FakeKueue]:
+    server = FakeKueue()
     cluster = MemoryCluster()
     cluster.queue()
     cluster.job("train")
@@ -121,6 +121,27 @@ def test_says_what_it_found(fake: FakeApiServer, run: Callable[..., Running], ca
     assert (found["cluster_queues"], found["workloads"], found["gated"]) == (1, 1, 1), key
     assert found["planner"] == f"does not answer yet at {NO_SOLVER}"
     assert "no cohorts" in found["missing"]
+
+
+def test_enforces_nothing_while_gates_are_ignored(fake: FakeKueue, run: Callable[..., Running]) -> None:
+    """With Kueue's feature gate off nothing is released; metric, Event and /readyz say so; on again, it goes on."""
+    fake.heeds = False
+    one = run(lease_namespace=None)
+    eventually(lambda: "ok, but: Kueue ignores admission gates" in one.get("/readyz")[1])
+    assert one.get("/readyz")[0] == 200
+    assert "punctual_enforcing 0.0" in one.get("/metrics")[1]
+    eventually(lambda: ("ClusterQueue", "GatesIgnored") in told(fake))
+    time.sleep(1.0)
+    assert "PATCH" not in {method for method, path, _ in fake.requests if path.startswith("/apis/batch")}
+    fake.heeds = True
+    eventually(lambda: not gated(fake))
+    assert one.get("/readyz")[1] == "ok\n"
+    assert "punctual_enforcing 1.0" in one.get("/metrics")[1]
+    eventually(lambda: ("ClusterQueue", "GatesHeeded") in told(fake))
+
+
+def told(fake: FakeApiServer) -> set[tuple[str, str]]:
+    return {(e["involvedObject"]["kind"], e["reason"]) for e in fake.objects.get("/api/v1/events", {}).values()}
 
 
 def test_is_ready_when_it_has_seen_everything(fake: FakeApiServer, run: Callable[..., Running]) -> None:
