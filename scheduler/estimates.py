@@ -30,6 +30,9 @@ STRENGTH = 3.0
 KEEP = 200
 """Runs of one family that count; the newest."""
 
+REMEMBERED = 100_000
+"""Runs of the ledger that are learnt at the start; the newest."""
+
 FAMILIES = 50_000
 """Families that are kept; those that ran last."""
 

@@ -12,7 +12,9 @@ from typing import Any, Generic, TypeVar
 
 from scheduler.annotations import MAX_DURATION, parse_instant
 from scheduler.cluster import GATES_ANNOTATION, PREFIX, Object, Reference
+from scheduler.family import FAMILY_LABEL
 from scheduler.kinds import ROOT_KINDS, root_kind
+from scheduler.ledger_facts import Record, read_record
 from scheduler.podset import Expression, PodSet, read_pod_set
 from scheduler.quantity import MAX_VALUE, amount, int32
 from scheduler.settings import SECOND
@@ -118,6 +120,8 @@ class WorkloadFacts:
     """Kueue says that its queue is missing or inactive."""
     message: str
     """Kueue's own words on why it has no quota."""
+    record: Record
+    """What only the ledger wants to know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +135,10 @@ class RootFacts:
     deleting: bool
     active_deadline: int | None
     """Milliseconds."""
+    generate_name: str
+    """What Kubernetes made its name from; empty if somebody chose it."""
+    family: str
+    """The user's own word for work that takes about as long; empty without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +240,7 @@ def read_workload(item: Object) -> WorkloadFacts:
         requeue_at=instant(requeue_at) if requeue_at else None,
         inadmissible=waiting.get("reason") == "Inadmissible",
         message="" if reserved else str(waiting.get("message") or ""),
+        record=read_record(item),
     )
 
 
@@ -251,6 +260,8 @@ def read_root(kind: str, item: Object) -> RootFacts:
         active_deadline=None
         if active_deadline is None
         else min(MAX_DURATION, max(SECOND, int(active_deadline) * SECOND)),
+        generate_name=str(metadata.get("generateName") or ""),
+        family=str((metadata.get("labels") or {}).get(FAMILY_LABEL) or ""),
     )
 
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from scheduler.annotations import DURATION, WEIGHT, format_instant, read_wishes
+from scheduler.annotations import WEIGHT, format_instant, read_wishes
 from scheduler.cluster import GATE, Reference
+from scheduler.estimates import Estimate, Estimates, Said, said_alone
 from scheduler.facts import RootFacts, WorkloadFacts
+from scheduler.family import Family, stem
 from scheduler.kinds import ROOT_KINDS
 from scheduler.queues import NoQueue, Queues, Shape
 from scheduler.settings import QueueSettings, Settings
@@ -42,7 +44,9 @@ class Item:
     estimate: int
     """Estimated run time in milliseconds (as a whole, also for running work)."""
     estimate_source: str
-    """Where the estimate comes from: an annotation, a field of Kueue or of the root object, or ``default``."""
+    """Where it comes from: an annotation, a field of Kueue or of the root object, ``ledger``, or ``default``."""
+    estimate_basis: str
+    """What it rests on, in words."""
     weight: float
     hard: bool
     priority: int
@@ -131,20 +135,25 @@ NOTHING = Verdict(None)
 class Work:
     """A Workload and the root object that owns it, read; makes the verdict on them, and remembers it."""
 
-    def __init__(self, facts: WorkloadFacts, owner: RootFacts | None, settings: Settings) -> None:
+    def __init__(
+        self, facts: WorkloadFacts, owner: RootFacts | None, settings: Settings, estimates: Estimates | None = None
+    ) -> None:
         self.facts = facts
         self.owner = owner
         self.settings = settings
         self._root = owner.reference if owner else facts.reference
         self._gates = owner.gates if owner else facts.gates
         self._others = tuple(gate for gate in self._gates if gate != GATE)
-        self._wishes = read_wishes(dict(owner.annotations if owner else facts.annotations), (owner or facts).created)
+        self.wishes = read_wishes(dict(owner.annotations if owner else facts.annotations), (owner or facts).created)
         self._verdict: tuple[Queues, bool, Verdict, int] | None = None
+        self._estimates = estimates
+        self._heard = -1
+        self._family: Family | None = None
 
     def verdict(self, queues: Queues, released: bool) -> tuple[Verdict, int]:
         """What it is to us, and the verdict's signature. ``released``: we have taken our gate off, whatever we see."""
         known = self._verdict
-        if known is None or known[0] is not queues or known[1] != released:
+        if known is None or known[0] is not queues or known[1] != released or self._estimate_moved(known[2].item):
             verdict = self._judge(queues, released)
             known = self._verdict = queues, released, verdict, verdict.signature if verdict.item else 0
         return known[2], known[3]
@@ -202,14 +211,14 @@ class Work:
             item,
             position,
             shape,
-            start=max(self._wishes.earliest_start or 0 if gated else 0, facts.requeue_at or 0),
+            start=max(self.wishes.earliest_start or 0 if gated else 0, facts.requeue_at or 0),
             complaints=self._oddities(item, shape.refused) if gated else (),
         )
 
     def _item(self, state: State, cluster_queue: str, ours: bool) -> Item:
         """``ours``: whether defaults of the policy are meant for it."""
-        facts, wishes, queue = self.facts, self._wishes, self.settings.queue(cluster_queue)
-        estimate, source = self._estimated(queue)
+        facts, wishes, queue = self.facts, self.wishes, self.settings.queue(cluster_queue)
+        estimate = self._estimate(cluster_queue)
         return Item(
             workload=facts.reference,
             root=self._root,
@@ -221,8 +230,9 @@ class Work:
             created=facts.created,
             deadline=self._deadline(queue) if ours else wishes.deadline,
             earliest_start=wishes.earliest_start,
-            estimate=estimate,
-            estimate_source=source,
+            estimate=estimate.duration,
+            estimate_source=estimate.source,
+            estimate_basis=estimate.basis,
             weight=self._weight(queue),
             hard=bool(wishes.hard),
             priority=facts.priority,
@@ -234,23 +244,77 @@ class Work:
         )
 
     def _deadline(self, queue: QueueSettings) -> int | None:
-        if self._wishes.deadline is not None:
-            return self._wishes.deadline
+        if self.wishes.deadline is not None:
+            return self.wishes.deadline
         return None if queue.default_deadline is None else queue.default_deadline.of((self.owner or self.facts).created)
 
     def _weight(self, queue: QueueSettings) -> float:
-        if self._wishes.weight is not None:
-            return min(self._wishes.weight, queue.weight_cap)
+        if self.wishes.weight is not None:
+            return min(self.wishes.weight, queue.weight_cap)
         return queue.class_weights.get(self.facts.priority_class, queue.default_weight)
 
-    def _estimated(self, queue: QueueSettings) -> tuple[int, str]:
-        if self._wishes.duration is not None:
-            return self._wishes.duration, DURATION
-        if self.facts.max_execution is not None:
-            return self.facts.max_execution, "maximumExecutionTimeSeconds"
-        if self.owner and self.owner.active_deadline is not None:
-            return self.owner.active_deadline, "activeDeadlineSeconds"
-        return queue.default_duration_ms, "default"
+    @property
+    def item(self) -> Item | None:
+        """What the last verdict made of it, also when it is not planned."""
+        if self._verdict is None:
+            return None
+        verdict = self._verdict[2]
+        return verdict.stranded.item if verdict.stranded else verdict.item
+
+    @property
+    def name(self) -> str:
+        """Of its root object."""
+        return (
+            self.owner.reference.name if self.owner else self.facts.owner.name if self.facts.owner else self._root.name
+        )
+
+    def family(self, cluster_queue: str) -> Family:
+        """What it has in common with other work."""
+        if self._family is None or self._family.cluster_queue != cluster_queue:
+            facts, owner = self.facts, self.owner
+            generated = owner.generate_name if owner else "" if facts.owner else facts.record.generate_name
+            self._family = Family(
+                namespace=facts.reference.namespace,
+                local_queue=facts.queue,
+                cluster_queue=cluster_queue,
+                kind=facts.owner.kind if facts.owner else "Workload",
+                image=facts.record.traits.image,
+                shape=facts.record.traits.shape,
+                stem=stem(self.name, generated),
+                label=owner.family if owner else "",
+            )
+        return self._family
+
+    def remaining(self, elapsed: int) -> int:
+        """How much longer it will run that has run for ``elapsed`` (milliseconds); it is never assumed gone."""
+        assert self.item is not None
+        queue, least = self.settings.queue(self.item.cluster_queue), self.settings.minimum_remaining_ms
+        if self._estimates is not None and queue.learn:
+            family, said = self.family(self.item.cluster_queue), self._said(queue)
+            return self._estimates.remaining(family, said, elapsed, least, queue.estimate_quantile)
+        if elapsed < self.item.estimate:
+            return self.item.estimate - elapsed
+        return max(least, self.item.estimate // 10)
+
+    def _estimate(self, cluster_queue: str) -> Estimate:
+        queue = self.settings.queue(cluster_queue)
+        if self._estimates is None or not queue.learn:
+            return said_alone(self._said(queue))
+        self._heard = self._estimates.version
+        return self._estimates.estimate(self.family(cluster_queue), self._said(queue), queue.estimate_quantile)
+
+    def _estimate_moved(self, item: Item | None) -> bool:
+        """Whether the past of its family says something new."""
+        if item is None or self._estimates is None or self._heard == self._estimates.version:
+            return False
+        estimate = self._estimate(item.cluster_queue)
+        return (estimate.duration, estimate.source) != (item.estimate, item.estimate_source)
+
+    def _said(self, queue: QueueSettings) -> Said:
+        limit, source = self.facts.max_execution, "maximumExecutionTimeSeconds"
+        if limit is None and self.owner:
+            limit, source = self.owner.active_deadline, "activeDeadlineSeconds"
+        return Said(self.wishes.duration, limit, source, queue.default_duration_ms)
 
     def _finite(self) -> bool:
         """Whether it is of a kind that gets our gate; without one, it was released (or evicted after that)."""
@@ -267,13 +331,13 @@ class Work:
 
     def _oddities(self, item: Item, refused: str) -> tuple[tuple[int, Complaint], ...]:
         """What is odd about work that is planned all the same, or that Kueue refuses."""
-        complaints = [(0, Complaint(self._root, "InvalidAnnotation", c.message)) for c in self._wishes.complaints]
+        complaints = [(0, Complaint(self._root, "InvalidAnnotation", c.message)) for c in self.wishes.complaints]
         if refused:
             complaints.append((0, Complaint(self._root, "RefusedByKueue", f"Kueue will not admit it: {refused}")))
         if self._others:
             message = f"also waits for {', '.join(self._others)}, and starts after that is off"
             complaints.append((0, Complaint(self._root, "GatedByOthers", message)))
-        if self._wishes.weight is not None and self._wishes.weight > item.weight:
+        if self.wishes.weight is not None and self.wishes.weight > item.weight:
             message = f"{WEIGHT}: more than ClusterQueue {item.cluster_queue} allows; counts as {item.weight:g}"
             complaints.append((0, Complaint(self._root, "WeightCapped", message)))
         if item.deadline is not None:

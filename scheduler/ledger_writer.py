@@ -18,7 +18,7 @@ from itertools import islice
 from prometheus_client import CollectorRegistry, Counter, Gauge
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, SQLAlchemyError, StatementError
 
-from scheduler.estimates import History
+from scheduler.estimates import REMEMBERED, History
 from scheduler.family import Family
 from scheduler.ledger import Ledger, LedgerError
 from scheduler.ledger_entry import Entry
@@ -37,9 +37,6 @@ FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 
 PRUNE_SECONDS = 3600.0
 """How often old entries are forgotten."""
-
-REMEMBERED = 100_000
-"""Runs of the past that estimates begin with; the newest."""
 
 KEEP = 365 * DAY
 
@@ -87,7 +84,7 @@ class LedgerWriter:
         waiting: int = WAITING,
     ) -> None:
         self._ledger, self._name = ledger, str(ledger)
-        self._keep, self._anonymous = keep_ms, anonymous
+        self.keep_ms, self._anonymous = keep_ms, anonymous
         self._first_pause, self._most = first_pause, waiting
         self._lock = threading.Lock()
         self._entries: dict[str, Entry] = {}
@@ -136,10 +133,19 @@ class LedgerWriter:
         self._wanted.set()
 
     def past(self) -> Past | None:
-        """What the ledger knew when it was opened: once, as soon as it is open; None otherwise."""
+        """What the ledger knew when it was opened: once, as soon as it is open; None otherwise.
+
+        Nothing is written before somebody has taken it: what is to be written may depend on it.
+        """
         with self._lock:
             past, self._past = self._past, None
+        if past is not None:
+            self._wanted.set()
         return past
+
+    def waits(self, uid: str) -> bool:
+        """Whether something about this Workload waits to be written."""
+        return uid in self._entries
 
     def wants_all(self) -> bool:
         """Whether some were dropped and could be written now: true once each time."""
@@ -186,10 +192,12 @@ class LedgerWriter:
             with self._lock:
                 self._past = past
             self._read_past = True
+        if self._past is not None and not self._stop.is_set():
+            return
         while batch := self._batch():
             self._write(batch)
-        if self._keep and time.monotonic() >= self._prune_at:
-            gone = self._ledger.prune(time.time_ns() // 1_000_000 - self._keep)
+        if self.keep_ms and time.monotonic() >= self._prune_at:
+            gone = self._ledger.prune(time.time_ns() // 1_000_000 - self.keep_ms)
             self._prune_at = time.monotonic() + PRUNE_SECONDS
             if gone:
                 log.info("old work is forgotten", extra={"workloads": gone})

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -34,6 +34,9 @@ from solver.decode import InvalidRequest, decode
 from solver.decode_admission import decode_admission
 from solver.problem import Problem, State
 from solver.quota import Bools
+
+if TYPE_CHECKING:
+    from scheduler.ledger_recorder import Recorder
 
 log = logging.getLogger(__name__)
 
@@ -108,6 +111,8 @@ class Loop:
         What it counts into; its own by default.
     current
         Asked before each round: the settings from then on. The same object, as long as nothing has changed.
+    recorder
+        What writes the ledger and learns from it; None: the past counts for nothing.
 
     Attributes
     ----------
@@ -123,6 +128,7 @@ class Loop:
         may_act: Callable[[], bool] = always,
         metrics: Metrics | None = None,
         current: Callable[[], Settings] | None = None,
+        recorder: Recorder | None = None,
     ) -> None:
         self.plan: PlanInForce | None = None
         self._current = current
@@ -131,7 +137,8 @@ class Loop:
         self._settings = settings or Settings()
         self._may_act = may_act
         self._metrics = metrics or Metrics()
-        self._snapshotter = Snapshotter(self._settings)
+        self._recorder = recorder
+        self._snapshotter = Snapshotter(self._settings, recorder.estimates if recorder else None)
         self._news = News(cluster, self._settings)
         self._outcomes = Outcomes(self._metrics, self._settings, self._snapshotter.finished)
         self._released: set[str] = set()
@@ -185,6 +192,9 @@ class Loop:
         asked = self._ask(snapshot)
         with self._contained("metrics"):
             self._count(snapshot, problem)
+        if self._recorder is not None:
+            with self._contained("ledger"):
+                self._recorder.look(snapshot, self._snapshotter.works, self.plan)
         if asked and not self._planner.busy():
             pause = 0.0  # the answer is here already
         return Step(snapshot, self.plan, tuple(releases), asked, pause)

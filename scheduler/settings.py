@@ -43,6 +43,10 @@ class QueueSettings:
     """Gives work a deadline that says nothing about it; None: such work is best effort."""
     default_duration_ms: int = HOUR
     """Estimate of the run time of work that says nothing about it."""
+    learn: bool = True
+    """Whether the past of its family corrects what is said about the run time of work."""
+    estimate_quantile: float = 0.5
+    """Which quantile of its run time an estimate is meant to be, where the past speaks."""
     default_weight: float = 1.0
     """Weight of work that has no annotation and no class of ``class_weights``."""
     class_weights: Mapping[str, float] = field(default_factory=dict)

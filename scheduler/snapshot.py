@@ -6,12 +6,13 @@ The cluster's objects are the only state: a controller that starts anew sees wha
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import cast
 
 from scheduler.cluster import Reference, View
+from scheduler.estimates import Estimates
 from scheduler.facts import Reader, RootFacts, Unreadable, read_root, read_workload
 from scheduler.items import Complaint, Item, Stranded, Verdict, Work
 from scheduler.kinds import ROOT_KINDS
@@ -45,8 +46,9 @@ class Snapshot:
 class Snapshotter:
     """Takes snapshots, and remembers what it parsed by (uid, resourceVersion), so that the next one is cheap."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, estimates: Estimates | None = None) -> None:
         self.settings = settings
+        self._estimates = estimates
         self._queues = QueueReader()
         self._workloads = Reader("Workload", read_workload)
         self._roots = {kind: Reader(kind, partial(read_root, kind)) for kind in ROOT_KINDS}
@@ -79,14 +81,19 @@ class Snapshotter:
             owner = roots.get(facts.owner.uid) if facts.owner else None
             work = known.get(uid)
             if work is None or work.facts is not facts or work.owner is not owner or work.settings is not self.settings:
-                work = Work(facts, owner, self.settings)
+                work = Work(facts, owner, self.settings, self._estimates)
             self._known[uid] = work
             try:
-                rows.add(*work.verdict(rows.queues, uid in released))
+                rows.add(*work.verdict(rows.queues, uid in released), work.remaining)
             except Exception as error:  # one that we have no words for must not stop the others
                 log.exception("a workload could not be looked at", extra={"workload": str(facts.reference)})
                 rows.cannot_read(facts.reference, f"{facts.reference} cannot be planned: {error}")
         return rows.snapshot(plan)
+
+    @property
+    def works(self) -> Mapping[str, Work]:
+        """All Workloads of the last snapshot's cluster that could be read, finished ones too, by uid."""
+        return self._known
 
     def finished(self, uid: str) -> int | None:
         """When a Workload of the last snapshot's cluster finished; None if it has not, or is not there."""
@@ -127,8 +134,14 @@ class _Rows:
         """Tell of an object that is broken."""
         self._complaints.append(Complaint(target, "Unreadable", message))
 
-    def add(self, verdict: Verdict, signature: int) -> None:
-        """Give a Workload a row, if the plan has to know of it."""
+    def add(self, verdict: Verdict, signature: int, remaining: Callable[[int], int]) -> None:
+        """Give a Workload a row, if the plan has to know of it.
+
+        Parameters
+        ----------
+        remaining
+            How much longer it will hold its quota when it has held it for so many milliseconds.
+        """
         for since, complaint in verdict.complaints:
             if since <= self._now:
                 self._complaints.append(complaint)
@@ -140,7 +153,7 @@ class _Rows:
         shape, assignment, duration = 0, 0, item.estimate
         if verdict.shape is None:
             assignment = self._assignments.setdefault(verdict.usage, len(self._assignments))
-            duration = self._remaining(item)
+            duration = remaining(0 if item.admitted is None else max(0, self._now - item.admitted))
         else:
             shape = self._shapes.setdefault(verdict.shape, len(self._shapes))
         self._items.append(item)
@@ -150,14 +163,6 @@ class _Rows:
         self._release.append(verdict.start if verdict.start > self._now else 0)
         self._duration.append(duration)
         self._signatures.append(signature)
-
-    def _remaining(self, item: Item) -> int:
-        """How long running work is expected to hold its quota yet."""
-        elapsed = 0 if item.admitted is None else max(0, self._now - item.admitted)
-        if elapsed < item.estimate:
-            return item.estimate - elapsed
-        # It outlives its estimate: how long is anybody's guess, but it is not gone.
-        return max(self._settings.minimum_remaining_ms, item.estimate // 10)
 
     def snapshot(self, plan: PlanInForce | None) -> Snapshot:
         """The finished snapshot."""
