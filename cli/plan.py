@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -36,7 +37,7 @@ BAD_INPUT, USAGE, LATE = 1, 2, 3
 SILENT_SECONDS = 60
 """A controller that has not renewed its Lease for so long does not run; clocks of two machines differ by less."""
 
-WARNINGS = frozenset({"DeadlinePassed", "GatedByOthers"})
+WARNINGS = frozenset({"DeadlinePassed", "GatedByOthers", "QueueObserved", "WeightCapped"})
 """Complaints that are no mistake of whoever wrote the object."""
 
 
@@ -71,8 +72,17 @@ def plan(
         str | None, typer.Option(metavar="DURATION", help="Time to look for a better plan, in place of --effort.")
     ] = None,
     default_duration: Annotated[
-        str, typer.Option(metavar="DURATION", help="Run time of jobs that give no estimate.")
-    ] = "1h",
+        str | None,
+        typer.Option(
+            metavar="DURATION", help="Run time of jobs that give no estimate.", show_default="as in the policy: 1h"
+        ),
+    ] = None,
+    policy: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Go by this policy.", show_default="the cluster's; with -f the defaults, as enforced"
+        ),
+    ] = None,
     gate_all: Annotated[
         bool, typer.Option("--gate-all", help="With -f: plan all waiting work, as if Punctual were in charge of it.")
     ] = False,
@@ -112,6 +122,7 @@ def plan(
 
     from cli.planview import Clock, show
     from scheduler.forecast import forecast, to_json
+    from scheduler.settings import Settings
     from scheduler.snapshot import snapshot
 
     told = Console(stderr=True, soft_wrap=True, highlight=False)
@@ -119,13 +130,14 @@ def plan(
     if gate_all and not paths:
         raise typer.BadParameter("works with files only: a gate cannot be put on what a cluster has already")
     instant = _instant(now)
-    settings = _settings(effort, budget, default_duration, seed)
+    tune = partial(_settings, effort, budget, default_duration, seed)
+    tune(Settings())  # wrong options are told before anything is read
     text = output in (Output.TABLE, Output.WIDE)
     clock = Clock(instant)
     with _errors_told(told):
         with _busy(told, "reading"):
             read = _read(paths, instant, gate_all) if paths else _look(instant, kubeconfig, context)
-            seen = snapshot(read.cluster, settings)
+            seen = snapshot(read.cluster, tune(_policy(policy) if policy else read.settings))
         with _busy(told, "planning"):
             response = _call(solver)(seen.request)
             result = forecast(seen, response, clock) if text else forecast(seen, response)
@@ -161,9 +173,10 @@ class Said:
 
 @dataclass(frozen=True)
 class Read:
-    """A cluster, what was wrong with its files, and the place of each object in them."""
+    """A cluster, the settings that it goes by, what was wrong with its files, and the place of each object in them."""
 
     cluster: StillCluster
+    settings: Settings
     remarks: Sequence[Said] = ()
     places: Mapping[tuple[str, str], Any] = field(default_factory=dict)
 
@@ -182,13 +195,33 @@ def _instant(text: str | None) -> int:
     return instant
 
 
-def _settings(effort: int, budget: str | None, default_duration: str, seed: int) -> Settings:
-    from scheduler.settings import Settings
+def _settings(effort: int, budget: str | None, default_duration: str | None, seed: int, settings: Settings) -> Settings:
+    """What the policy says, and on top of it what the options do."""
+    from dataclasses import replace
 
-    estimate = _duration("--default-duration", default_duration)
+    if default_duration is not None:
+        estimate = _duration("--default-duration", default_duration)
+        queues = {name: replace(each, default_duration_ms=estimate) for name, each in settings.queues.items()}
+        settings = replace(settings, default_duration_ms=estimate, queues=queues)
     if budget is None:
-        return Settings(budget_ms=GUARD_MS, work_limit=effort, default_duration_ms=estimate, seed=seed)
-    return Settings(budget_ms=_duration("--budget", budget), default_duration_ms=estimate, seed=seed)
+        return replace(settings, budget_ms=GUARD_MS, work_limit=effort, seed=seed)
+    return replace(settings, budget_ms=_duration("--budget", budget), seed=seed)
+
+
+def _policy(file: Path) -> Settings:
+    """The policy of a file, enforced whatever its mode: a plan shows what it would bring."""
+    from dataclasses import replace
+
+    from scheduler.policy import BadPolicy, Mistake, read_policy
+
+    try:
+        settings = read_policy(file.read_text(encoding="utf-8")).settings()
+    except OSError as error:
+        raise BadPolicy([Mistake("", f"{file}: {error.strerror}", 0)]) from None
+    except UnicodeDecodeError:
+        raise BadPolicy([Mistake("", f"{file} is no text in UTF-8", 0)]) from None
+    queues = {name: replace(each, observed=False) for name, each in settings.queues.items()}
+    return replace(settings, observed=False, queues=queues)
 
 
 def _duration(option: str, text: str) -> int:
@@ -203,14 +236,17 @@ def _duration(option: str, text: str) -> int:
 def _read(paths: Sequence[str], instant: int, gate_all: bool) -> Read:
     """The objects of files."""
     from scheduler.files import read
+    from scheduler.settings import Settings
 
     files = read(paths, instant, gate_all=gate_all)
-    return Read(files, [Said(str(r.place), r.message, r.error) for r in files.remarks], files.places)
+    return Read(files, Settings(), [Said(str(r.place), r.message, r.error) for r in files.remarks], files.places)
 
 
 def _look(instant: int, kubeconfig: Path | None, context: str | None) -> Read:
     """The objects of the live cluster."""
     from scheduler.apiserver import connect
+    from scheduler.in_force import find_policy
+    from scheduler.policy_source import NAMESPACE
     from scheduler.still import look
 
     api = connect(kubeconfig, context)
@@ -218,7 +254,10 @@ def _look(instant: int, kubeconfig: Path | None, context: str | None) -> Read:
     try:
         cluster = look(api, instant, told=left_out.append)
         left_out += _controller_missing(api)
-        return Read(cluster, [Said("cluster", message, False) for message in left_out])
+        found = find_policy(api, NAMESPACE)
+        told = [Said("cluster", message, False) for message in left_out]
+        told += [Said("policy", remark, False) for remark in found.remarks]
+        return Read(cluster, found.policy.settings(), told)
     finally:
         api.close()
 
@@ -307,6 +346,7 @@ def _errors_told(console: Console) -> Iterator[None]:
     from scheduler.apiserver import ApiError, NoCluster
     from scheduler.planner_client import PlannerError
     from scheduler.plans import BadPlan
+    from scheduler.policy import BadPolicy
     from solver.decode import InvalidRequest
 
     try:
@@ -318,6 +358,8 @@ def _errors_told(console: Console) -> Iterator[None]:
         message = str(error)
     except InvalidRequest as error:
         message = f"the queues make no sense: {error}"
+    except BadPolicy as error:
+        message = f"the policy cannot be used: {error}"
     except BadPlan as error:
         message = f"the solver's answer makes no sense: {error}"
     else:

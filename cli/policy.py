@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Check, show and compare policies (docs/policy.md).")
 
-BAD_INPUT, CHANGES = 1, 3
+BAD_INPUT, USAGE, CHANGES = 1, 2, 3
+"""Exit codes."""
 
 
 class Shown(StrEnum):
@@ -94,7 +95,7 @@ def show(
     Reads what the controller of the cluster has written down; where no
     controller has run yet, what it would go by.
 
-    Exit codes: 0 shown; 1 it cannot be read; 2 wrong usage.
+    Exit codes: 0 shown; 1 it cannot be read; 2 wrong usage, or no cluster configured.
     """
     from scheduler.policy_keeper import digest
 
@@ -136,8 +137,8 @@ def diff(
     punctual policy diff policy.yaml
     punctual policy diff new.yaml --from old.yaml
 
-    Exit codes: 0 compared; 1 one of them cannot be read; 2 wrong usage;
-    3 with --exit-code, if anything changes.
+    Exit codes: 0 compared; 1 one of them cannot be read; 2 wrong usage, or no
+    cluster configured; 3 with --exit-code, if anything changes.
     """
     from scheduler.policy_diff import changes, touches
 
@@ -218,7 +219,8 @@ def _connect(kubeconfig: Path | None, context: str | None) -> ApiServer:
     try:
         return connect(kubeconfig, context)
     except NoCluster as error:
-        raise _failed(str(error)) from None
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(USAGE) from None
 
 
 def _find(api: ApiServer, namespace: str) -> Found:

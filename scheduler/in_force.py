@@ -81,20 +81,16 @@ def find_policy(api: ApiServer, namespace: str) -> Found:
                 raise
             texts[name] = None
             remarks.append(f"{where[name]} cannot be read: {error.message}")
-    found: Found | None = None
-    written, going = texts[CONFIG_MAP], texts[IN_FORCE]
-    for name in (IN_FORCE, CONFIG_MAP):
-        text = texts[name]
-        if text is None:
-            continue
+    good: list[tuple[Policy, str]] = []
+    for name, text in texts.items():
         try:
-            found = found or Found(read_policy(text), where[name])
+            good += [] if text is None else [(read_policy(text), where[name])]
         except BadPolicy as error:
             remarks.append(f"{where[name]} cannot be read as a policy, the last good one goes on: {error}")
-    if going is None and written is not None:
+    if texts[IN_FORCE] is None and texts[CONFIG_MAP] is not None:
         remarks.append("no controller has taken it up yet")
-    found = found or Found(Policy(version=1), "the defaults: no policy is written")
-    return Found(found.policy, found.where, tuple(remarks))
+    policy, place = good[0] if good else (Policy(version=1), "the defaults: no policy is written")
+    return Found(policy, place, tuple(remarks))
 
 
 class InForce:
