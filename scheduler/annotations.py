@@ -29,6 +29,11 @@ WEIGHT = f"{PREFIX}/weight"
 LATENESS = f"{PREFIX}/lateness"
 """``hard``: worthless when late; ``soft``: worth less the later it is."""
 
+BYPASS = f"{PREFIX}/bypass"
+"""Why it passes by the plan: an emergency. Counts at creation only, and takes the RBAC verb ``bypass``."""
+BYPASSED_BY = f"{PREFIX}/bypassed-by"
+"""Written by our admission policy: who made it pass by the plan."""
+
 PLANNED_START = f"{PREFIX}/planned-start"
 """Written by us, where that is switched on: the planned start."""
 

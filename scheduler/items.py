@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from scheduler.annotations import WEIGHT, format_instant, read_wishes
+from scheduler.annotations import BYPASS, BYPASSED_BY, WEIGHT, format_instant, read_wishes
 from scheduler.cluster import GATE, Reference
 from scheduler.estimates import Estimate, Estimates, Said, said_alone
 from scheduler.facts import RootFacts, WorkloadFacts
@@ -61,6 +61,8 @@ class Item:
     """Whether it only holds its quota until its pods are gone."""
     message: str
     """Kueue's own words on why it has no quota, empty when it has."""
+    bypassed_by: str = ""
+    """Who let it pass by the plan; empty for all other work."""
 
     @property
     def uid(self) -> str:
@@ -144,7 +146,8 @@ class Work:
         self._root = owner.reference if owner else facts.reference
         self._gates = owner.gates if owner else facts.gates
         self._others = tuple(gate for gate in self._gates if gate != GATE)
-        self.wishes = read_wishes(dict(owner.annotations if owner else facts.annotations), (owner or facts).created)
+        self._annotations = dict(owner.annotations if owner else facts.annotations)
+        self.wishes = read_wishes(self._annotations, (owner or facts).created)
         self._verdict: tuple[Queues, bool, Verdict, int] | None = None
         self._estimates = estimates
         self._heard = -1
@@ -168,7 +171,11 @@ class Work:
             if position is None:
                 return NOTHING  # a queue that is not there has no quota to count it against
             return Verdict(
-                self._item(State.RUNNING, facts.admission.cluster_queue, ours), position, None, facts.admission.usage
+                self._item(State.RUNNING, facts.admission.cluster_queue, ours),
+                position,
+                None,
+                facts.admission.usage,
+                complaints=self._bypass(),
             )
         if facts.deleting or (self.owner and self.owner.deleting):
             return NOTHING
@@ -212,7 +219,7 @@ class Work:
             position,
             shape,
             start=max(self.wishes.earliest_start or 0 if gated else 0, facts.requeue_at or 0),
-            complaints=self._oddities(item, shape.refused) if gated else (),
+            complaints=self._oddities(item, shape.refused) if gated else self._bypass(),
         )
 
     def _item(self, state: State, cluster_queue: str, ours: bool) -> Item:
@@ -241,7 +248,16 @@ class Work:
             reserved=facts.reserved,
             evicted=facts.evicted,
             message=facts.message,
+            bypassed_by=self._annotations.get(BYPASSED_BY, ""),
         )
+
+    def _bypass(self) -> tuple[tuple[int, Complaint], ...]:
+        """What is put on record when somebody has let it pass by the plan."""
+        who = self._annotations.get(BYPASSED_BY)
+        if not who:
+            return ()
+        message = f"passes by the plan, by {who}: {self._annotations.get(BYPASS, '')}"
+        return ((0, Complaint(self._root, "Bypassed", message)),)
 
     def _deadline(self, queue: QueueSettings) -> int | None:
         if self.wishes.deadline is not None:

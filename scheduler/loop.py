@@ -155,6 +155,8 @@ class Loop:
         """Of the last round."""
         self._running: frozenset[str] = frozenset()
         """Uids of the Workloads that held quota in the last round."""
+        self._bypassing: frozenset[str] = frozenset()
+        """Uids of the Workloads that somebody let pass by the plan, in the last round."""
         self._planner_away = False
         self._asked: int | None = None
         """Signature of what the last plan was asked for; None: ask anew."""
@@ -431,6 +433,7 @@ class Loop:
     def _count(self, snapshot: Snapshot, problem: Problem | None) -> None:
         counts: dict[int, Counter[str]] = {int(state): Counter() for state in State}
         late: Counter[str] = Counter()
+        bypassing = [item for item in snapshot.items if item.bypassed_by]
         placements = self.plan.placements if self.plan else {}
         for item in snapshot.items:
             counts[item.state][item.cluster_queue] += 1
@@ -442,7 +445,12 @@ class Loop:
             in_flight=counts[State.IN_FLIGHT],
             running=counts[State.RUNNING],
             late=late,
+            bypassing=Counter(item.cluster_queue for item in bypassing),
         )
+        for item in bypassing:
+            if item.uid not in self._bypassing:
+                log.warning("passes by the plan", extra={"root": str(item.root), "by": item.bypassed_by})
+        self._bypassing = frozenset(item.uid for item in bypassing)
         self._outcomes.look(snapshot, self.plan)
         if problem is None:
             self._metrics.idle({})

@@ -125,6 +125,12 @@ class Metrics:
                 queue,
                 registry=registry,
             ),
+            "bypassing": Gauge(
+                "punctual_bypassing_workloads",
+                "Workloads that somebody let pass by the plan (punctual.kueue/bypass), and that have not finished.",
+                queue,
+                registry=registry,
+            ),
         }
         self._deadlines = Counter(
             "punctual_deadlines",
@@ -236,7 +242,8 @@ class Metrics:
     def queues(self, **states: Mapping[str, int]) -> None:
         """How many workloads each ClusterQueue has in each of some states; a queue not named any more is forgotten.
 
-        States: ``gated``, ``in_flight``, ``running``, ``late`` (as planned), ``overdue``, ``stuck``, ``overrunning``.
+        States: ``gated``, ``in_flight``, ``running``, ``late`` (as planned), ``overdue``, ``stuck``, ``overrunning``,
+        ``bypassing``.
         """
         for state, counts in states.items():
             gauge, named = self._queues[state], self._named[state]

@@ -45,7 +45,7 @@ def busy_metrics() -> Metrics:
     metrics.plan_failed("unavailable")
     metrics.released("done", 0.01)
     metrics.release_latency(0.02)
-    states = ("gated", "in_flight", "running", "late", "overdue", "stuck", "overrunning")
+    states = ("gated", "in_flight", "running", "late", "overdue", "stuck", "overrunning", "bypassing")
     metrics.queues(**{state: {"q": 1} for state in states})
     metrics.finished("q", "gold", lateness=-5.0, forecast_error=1.0, estimate_ratio=0.9, estimate_source="default")
     metrics.overran("q")

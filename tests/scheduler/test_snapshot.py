@@ -599,3 +599,15 @@ def test_what_kueue_refuses_is_said(cluster: MemoryCluster) -> None:
     assert "more nvidia.com/gpu than its limit" in complaint.message
     rejected = [(snap.items[r.row].root.name, r.kind) for r in decode(snap.request).rejected]
     assert rejected == [("large", pb.NEVER_FITS)]
+
+
+def test_work_that_passes_by_the_plan_is_put_on_record(cluster: MemoryCluster) -> None:
+    """Who let it pass and why is said on it, waiting or running; a reason alone, which anybody may write, says nothing."""
+    cluster.job("urgent", gates="", bypass="outage of prod", bypassed_by="alice")
+    cluster.job("claims", gates="", bypass="me first")
+    before = snapshot(cluster)
+    cluster.admit("urgent")
+    for seen in (before, snapshot(cluster)):
+        assert [item.root.name for item in seen.items if item.bypassed_by] == ["urgent"]
+        (told,) = [complaint for complaint in seen.complaints if complaint.reason == "Bypassed"]
+        assert (told.target.name, told.message) == ("urgent", "passes by the plan, by alice: outage of prod")
