@@ -494,3 +494,17 @@ def test_owners_are_told() -> None:
     simulated.annotate(job, {"punctual.kueue/planned-start": "soon", "punctual.kueue/duration": None})
     assert simulated.events == [(START, job, "Normal", "Planned", "starts soon")]
     assert simulated.objects("Job")["research/a"]["metadata"]["annotations"] == {"punctual.kueue/planned-start": "soon"}
+
+
+def test_what_a_limit_range_adds_counts() -> None:
+    """Containers get the defaults of a LimitRange in their namespace: two jobs that say nothing share four GPUs."""
+    simulated = cluster()
+    limits = {"limits": [{"type": "Container", "default": {GPU: "2"}}]}
+    simulated.create({"kind": "LimitRange", "metadata": {"name": "gpus", "namespace": manifests.TEAM}, "spec": limits})
+    jobs = []
+    for name in "abc":
+        job = manifests.job(name, gpus=0, duration=MINUTE)
+        del job["spec"]["template"]["spec"]["containers"][0]["resources"]
+        jobs.append(simulated.create(job))
+    run_until_started(simulated, f"{manifests.TEAM}/b")
+    assert [reason_of(simulated, job)[0] for job in jobs] == ["QuotaReserved", "QuotaReserved", "Pending"]
