@@ -25,7 +25,8 @@ from scheduler.plans import PlanInForce
 from solver.api import planner_pb2 as pb
 from solver.choose import ATTEMPTS, NO_FIT, PREEMPTS, Choice, Queues, Shapes, blank, claim, retry
 from solver.decode_admission import Admission
-from solver.preemption import Holders, evict
+from solver.preemption import LOWER_OR_NEWER, Holders, evict
+from solver.preemption import NEVER as NOBODY
 from solver.problem import NEVER, Int8s, Options, Problem, State
 from solver.quota import Bools, Int32s, Int64s, TreeArrays, inner, take
 
@@ -108,6 +109,8 @@ class _Rows(NamedTuple):
     due: Int64s
     start: Int64s
     releasable: Bools
+    alike: Int64s
+    """Number of a group of rows of which Kueue would say the same."""
 
 
 def dispatch(
@@ -164,6 +167,7 @@ def dispatch(
         due=problem.due,
         start=turns.start,
         releasable=np.asarray(releasable, dtype=np.bool_),
+        alike=_alike(problem, admission),
     )
     # Who goes holds nothing any more: amounts are set to 0 on the way.
     holders = admission.holders._replace(amount=admission.holders.amount.copy())
@@ -174,6 +178,17 @@ def dispatch(
     )  # fmt: skip
     going = np.flatnonzero(evictor >= 0)
     return [Due(row, tuple(admission.holder[going[evictor[going] == row]].tolist())) for row in released.tolist()]
+
+
+def _alike(problem: Problem, admission: Admission) -> Int64s:
+    """Rows that ask the same of the same queue with one priority; and of one age, where that makes a difference."""
+    priorities, priority = np.unique(problem.priority, return_inverse=True)
+    alike = problem.pair.astype(np.int64) * len(priorities) + priority.reshape(-1)
+    policies = admission.queues.policies
+    by_age = (policies.within_queue == LOWER_OR_NEWER) | (policies.reclaim == LOWER_OR_NEWER)
+    alone = by_age[admission.queue]
+    alike[alone] = len(problem.options.node) * len(priorities) + np.arange(np.count_nonzero(alone))
+    return alike
 
 
 @njit(cache=True, nogil=True)
@@ -225,6 +240,10 @@ def _walk(
                 _wait(tree, options, waiting, rows.pair[row], max(0, rows.start[row]))
     released = np.empty(n, dtype=np.int64)
     count = 0
+    # What did not fit does not fit another one of its kind as long as nothing changes; nor, where nobody can be evicted
+    # for it, when more is taken.
+    in_vain = np.full(rows.alike.max() + 1, -1, dtype=np.int64)
+    policies, evictions = queues.policies, 0
     for row in order:
         node = queues.node[rows.queue[row]]
         if rows.state[row] != _PENDING:
@@ -234,8 +253,12 @@ def _walk(
         if not rows.releasable[row] or rank[row] > shut[node]:
             continue
         mode = NO_FIT
-        if rows.earliest[row] <= 0:
+        evicts = policies.within_queue[rows.queue[row]] != NOBODY or policies.reclaim[rows.queue[row]] != NOBODY
+        changes = count if evicts else evictions
+        if rows.earliest[row] <= 0 and in_vain[rows.alike[row]] < changes:
             mode, _ = _ask(tree, queues, shapes, usage, choice, rows, row)
+            if mode < PREEMPTS:
+                in_vain[rows.alike[row]] = changes
         length = _stretched(shapes, choice, rows, row)
         if (
             mode >= PREEMPTS
@@ -245,6 +268,7 @@ def _walk(
             for holder in choice.victims:
                 if holder >= 0:
                     evictor[holder] = row
+                    evictions += 1
             _admit(tree, choice, usage, node)
             released[count] = row
             count += 1

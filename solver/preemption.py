@@ -143,7 +143,7 @@ def find_victims(
     victims
         ``int32 [W]``: the first so many are filled with the holders to evict.
     """
-    if len(holders.node) == 0:
+    if len(holders.node) == 0 or (policies.within_queue[queue] == NEVER and policies.reclaim[queue] == NEVER):
         return 0
     rank = np.full(len(holders.node), -1, dtype=np.int8)
     needs_own = np.zeros(len(holders.node), dtype=np.bool_)
