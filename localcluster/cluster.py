@@ -13,8 +13,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,8 @@ class LocalCluster:
         Kueue's, added to DEFAULT_FEATURE_GATES; counts when it is started by :meth:`up`.
     frameworks
         What Kueue is to queue besides Jobs (names of versions.FRAMEWORKS, and what those need); counts as above.
+    configuration
+        Added to Kueue's configuration (``{"resources": {"transformations": […]}}``); counts as above.
     progress
         Called with a line of text at each step.
     cache
@@ -70,12 +72,14 @@ class LocalCluster:
         *,
         feature_gates: dict[str, bool] | None = None,
         frameworks: Sequence[str] = (),
+        configuration: Mapping[str, object] | None = None,
         progress: Progress = lambda line: None,
         cache: Path | None = None,
     ) -> None:
         self.folder = folder.absolute()
         self._gates = {**DEFAULT_FEATURE_GATES, **(feature_gates or {})}
         self._frameworks = tuple(frameworks)
+        self._configuration = dict(configuration or {})
         self._progress = progress
         self._cache = cache or build.default_cache()
         self._api: Rest | None = None
@@ -173,7 +177,8 @@ class LocalCluster:
         pki.check_openssl()
         self._clear()
         self.folder.mkdir(parents=True, exist_ok=True)
-        layout = Layout(self.folder, self._cache, components.free_ports(), self._gates, self._frameworks)
+        ports = components.free_ports()
+        layout = Layout(self.folder, self._cache, ports, self._gates, self._frameworks, self._configuration)
         self._save(layout, {})
         try:
             self._bring_up(layout)
@@ -186,11 +191,18 @@ class LocalCluster:
         self._stop_all()
         self._clear()
 
-    def start(self, name: str) -> None:
-        """Start a process that was stopped or killed; returns when it is ready."""
+    def start(self, name: str, *, feature_gates: Mapping[str, bool] | None = None) -> None:
+        """Start a process that was stopped or killed; returns when it is ready.
+
+        Parameters
+        ----------
+        feature_gates
+            Kueue's, from now on; those that are not named stay as they were.
+        """
         layout, process = self._layout(), self._processes().get(self._known(name))
         if process is not None and process.running():
             raise LocalClusterError(f"{name} is running already (pid {process.pid})")
+        layout = replace(layout, feature_gates={**layout.feature_gates, **(feature_gates or {})})
         self._launch(layout, name)
         self._wait_ready(layout, name)
 
@@ -228,6 +240,7 @@ class LocalCluster:
         api("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", _KWOK_IS_ADMIN)
         self._launch(layout, "kwok")
         kueue.apply_rbac(api, manifests)
+        kueue.publish_configuration(api, layout)
         resources = kueue.apply_crds(api, manifests)
         resources |= kueue.apply_framework_crds(api, build.framework_crds(layout.frameworks, self._cache))
         for node in fake_nodes(NODES, GPUS_PER_NODE):

@@ -10,7 +10,8 @@ import json
 import os
 import shutil
 import socket
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import yaml
@@ -70,6 +71,8 @@ class Layout:
         Kueue's, by name.
     frameworks
         What Kueue queues besides ``batch/job``: names of versions.FRAMEWORKS.
+    configuration
+        Added to Kueue's configuration when that is written.
     """
 
     folder: Path
@@ -77,11 +80,17 @@ class Layout:
     ports: dict[str, int]
     feature_gates: dict[str, bool]
     frameworks: tuple[str, ...] = ()
+    configuration: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def pki(self) -> Path:
         """Folder of the certificates."""
         return self.folder / "pki"
+
+    @property
+    def kueue_configuration(self) -> Path:
+        """Kueue's configuration file."""
+        return self.folder / "kueue.config"
 
     def kubeconfig(self, user: str) -> Path:
         """Kubeconfig of a client of pki.CLIENTS."""
@@ -117,7 +126,7 @@ def write_files(layout: Layout) -> None:
         for end in (".crt", ".key"):
             shutil.copy(layout.pki / f"kueue-server{end}", layout.folder / target / f"tls{end}")
     layout.log("x").parent.mkdir()
-    _write_json(layout.folder / "kueue.config", _kueue_configuration(layout))
+    _write_json(layout.kueue_configuration, _kueue_configuration(layout))
     _write_json(layout.folder / "kube-scheduler.config", _scheduler_configuration(layout))
     (layout.folder / "kwok.yaml").write_text(_kwok_configuration(layout))
 
@@ -241,7 +250,7 @@ def _kwok(layout: Layout) -> dict[str, object]:
 def _kueue(layout: Layout) -> dict[str, object]:
     gates = ",".join(f"{gate}={str(on).lower()}" for gate, on in layout.feature_gates.items())
     return {
-        "config": layout.folder / "kueue.config",
+        "config": layout.kueue_configuration,
         "kubeconfig": layout.kubeconfig("kueue"),
         "feature-gates": gates,
         "zap-log-level": 2,
@@ -269,6 +278,7 @@ def _kueue_configuration(layout: Layout) -> dict[str, object]:
         # As in the configuration that Kueue ships.
         "controller": {"groupKindConcurrency": {**dict.fromkeys(kinds, 5), **dict.fromkeys(single, 1)}},
         "integrations": {"frameworks": ["batch/job", *layout.frameworks]},
+        **layout.configuration,
     }
 
 

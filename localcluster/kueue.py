@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -16,9 +17,9 @@ import yaml
 
 from localcluster.components import Layout
 from localcluster.rest import ApiError, Rest
-from localcluster.versions import framework
 
 NAMESPACE = "kueue-system"
+CONFIG_MAP = "kueue-manager-config"
 API = "/apis/kueue.x-k8s.io/v1beta2"
 PROBE = "localcluster-probe"
 
@@ -27,8 +28,8 @@ _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _WEBHOOKS = "/apis/admissionregistration.k8s.io/v1"
 _ACCOUNT = {"kind": "ServiceAccount", "namespace": NAMESPACE, "name": "kueue-controller-manager"}
 
-_KINDS_WITH_WEBHOOKS = ("job", "workload", "clusterqueue", "cohort", "resourceflavor")
-"""With those of the cluster's frameworks. All others would only cost: a Deployment's, say, is called for each one."""
+_KINDS_WITH_WEBHOOKS = ("workload", "clusterqueue", "cohort", "resourceflavor")
+"""With those that its configuration names. All others would only cost: a Deployment's, say, is called for each one."""
 
 
 def apply_rbac(api: Rest, manifests: Path) -> None:
@@ -44,6 +45,12 @@ def apply_rbac(api: Rest, manifests: Path) -> None:
     role["metadata"]["namespace"] = NAMESPACE
     api("POST", f"{_RBAC}/namespaces/{NAMESPACE}/roles", role)
     api("POST", f"{_RBAC}/namespaces/{NAMESPACE}/rolebindings", _binding("Role", role["metadata"]["name"]))
+
+
+def publish_configuration(api: Rest, layout: Layout) -> None:
+    """Kueue's configuration in the ConfigMap from which an installation mounts it. (Here it reads the file.)"""
+    data = {"controller_manager_config.yaml": layout.kueue_configuration.read_text()}
+    api("POST", f"/api/v1/namespaces/{NAMESPACE}/configmaps", {"metadata": {"name": CONFIG_MAP}, "data": data})
 
 
 def apply_crds(api: Rest, manifests: Path) -> set[str]:
@@ -76,7 +83,8 @@ def served(api: Rest, resources: set[str]) -> bool:
 
 def apply_webhooks(api: Rest, manifests: Path, layout: Layout) -> None:
     """Kueue's webhook configurations, calling 127.0.0.1 instead of a Service."""
-    kinds = (*_KINDS_WITH_WEBHOOKS, *(framework(name).webhook for name in layout.frameworks))
+    configured = json.loads(layout.kueue_configuration.read_text())["integrations"]["frameworks"]
+    kinds = (*_KINDS_WITH_WEBHOOKS, *(name.rpartition("/")[2] for name in configured))
     authority = base64.b64encode((layout.pki / "ca.crt").read_bytes()).decode()
     for configuration in _documents(manifests / "webhook" / "manifests.yaml"):
         configuration["metadata"]["name"] = f"kueue-{configuration['metadata']['name']}"

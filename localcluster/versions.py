@@ -65,11 +65,6 @@ class Framework:
     crds: tuple[str, ...]
     needs: str = ""
 
-    @property
-    def webhook(self) -> str:
-        """The kind's name in the names of Kueue's webhooks."""
-        return self.name.rpartition("/")[2]
-
 
 _TRAINER = "manifests/base/crds/trainer.kubeflow.org_"
 _TRAINING = "manifests/base/crds/kubeflow.org_"

@@ -29,6 +29,7 @@ import pytest
 from localcluster.cluster import LocalCluster
 from localcluster.errors import LocalClusterError
 from localcluster.policies import wait_for_policies
+from tests.kueue.oracle_cases import RESOURCES
 from tests.kueue.punctual import Punctual
 from tests.kueue.team import KUEUE, Team, condition_of, new_team, remove_team, wait_for
 
@@ -40,7 +41,8 @@ MANIFESTS = Path(__file__).parents[2] / "manifests"
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """The cluster of this run, with Punctual's manifests applied and acting."""
-    yield from with_punctual(LocalCluster(tmp_path_factory.mktemp("cluster")))
+    configuration = {"resources": RESOURCES}
+    yield from with_punctual(LocalCluster(tmp_path_factory.mktemp("cluster"), configuration=configuration))
 
 
 def with_punctual(local: LocalCluster) -> Iterator[LocalCluster]:

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from localcluster.cluster import LocalCluster
 from localcluster.rest import Watch
@@ -31,9 +31,19 @@ class Run:
     gpus: int = 0
 
 
+class Entry(NamedTuple):
+    """One change of an object."""
+
+    at: float
+    change: str
+    """``ADDED``, ``MODIFIED`` or ``DELETED``."""
+    kind: str
+    item: dict[str, Any]
+
+
 @dataclass
 class Observer:
-    """Follows the pods and Workloads of all namespaces until it is left.
+    """Follows the pods, Workloads and Events of all namespaces until it is left.
 
     Attributes
     ----------
@@ -41,15 +51,22 @@ class Observer:
         By namespace and Job name.
     peak
         Most GPUs that Workloads of a namespace held at once.
+    journal
+        All that was seen; Workloads among themselves in the order in which it was so.
     """
 
     cluster: LocalCluster
     runs: dict[tuple[str, str], Run] = field(default_factory=dict)
     peak: dict[str, int] = field(default_factory=dict)
+    journal: list[Entry] = field(default_factory=list)
     _watches: list[Watch] = field(default_factory=list)
 
     def __enter__(self) -> Self:
-        for path, note in (("/api/v1/pods", self._pod), (f"{KUEUE}/workloads", self._workload)):
+        for path, note in (
+            ("/api/v1/pods", self._pod),
+            (f"{KUEUE}/workloads", self._workload),
+            ("/api/v1/events", lambda *_: None),
+        ):
             watch = self.cluster.api.watch(path)
             self._watches.append(watch)
             threading.Thread(target=self._follow, args=(watch, note), daemon=True).start()
@@ -65,7 +82,9 @@ class Observer:
 
     def _follow(self, watch: Watch, note: Callable[[float, str, dict[str, Any]], None]) -> None:
         for event in watch:
-            note(time.time(), event["type"], event["object"])
+            at, item = time.time(), event["object"]
+            self.journal.append(Entry(at, event["type"], item["kind"], item))
+            note(at, event["type"], item)
 
     def _pod(self, at: float, kind: str, pod: dict[str, Any]) -> None:
         job = pod["metadata"].get("labels", {}).get("batch.kubernetes.io/job-name")

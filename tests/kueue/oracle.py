@@ -19,21 +19,43 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from oracle_cases import UNIT, Case, Cohort, Edit, End, Flavor, Group, PodSet, Queue, Submit, smaller
+from oracle_cases import (
+    UNIT,
+    Case,
+    Change,
+    Cohort,
+    Edit,
+    End,
+    Extras,
+    Flavor,
+    Group,
+    PodSet,
+    Queue,
+    Submit,
+    smaller,
+)
 
 import solver.choose as kernel
 from localcluster.rest import ApiError
-from scheduler.facts import instant
+from scheduler.podset import read_pod_set
+from scheduler.queues import QueueReader
 from scheduler.snapshot import snapshot
 from solver.api import planner_pb2 as pb
 from solver.choose import Mode
 from solver.decode import decode
+from solver.decode_admission import decode_admission
 from solver.explain import explain
-from solver.preemption import Holders, Preemption, Whom, going_order
-from solver.quota import QuotaTree, take
+from solver.preemption import Whom
+from solver.quota import take
 
 API = "kueue.x-k8s.io/v1beta2"
+VERSIONS = {"Namespace": "v1", "LimitRange": "v1", "RuntimeClass": "node.k8s.io/v1"}
+"""Of what is not Kueue's."""
 KUEUE = f"/apis/{API}"
+CLASSES = "/apis/node.k8s.io/v1/runtimeclasses"
+CONFIG = "/api/v1/namespaces/kueue-system/configmaps/kueue-manager-config"
+REFUSALS = ("resources validation failed: ", "resources didn't satisfy LimitRange constraints: ")
+"""How Kueue begins when it does not even look for room."""
 ATTEMPTS = 40
 """More attempts than that and Kueue goes on for ever."""
 
@@ -70,6 +92,8 @@ class Expectation:
     """Something that production code contradicts itself about."""
     reasons: tuple[tuple[str, ...], ...] = ()
     """Why each pod set has no flavor; empty where Kueue's words depend on chance."""
+    refused: str = ""
+    """Why no room would do."""
 
 
 @dataclass
@@ -114,13 +138,16 @@ def expect(objects: Mapping[str, Mapping[str, Any]], uid: str) -> Expectation:
         take(tree.arrays, usage, problem.busy.node[k], problem.busy.cell[k], problem.busy.amount[k])
     row = list(request.workloads.id).index(uid)
     queue, shape = request.workloads.cluster_queue[row], request.workloads.shape[row]
-    queues = kernel.pack_queues(tree, [_preemption(objects["ClusterQueue"][name]) for name in tree.queue_names])
+    admission = decode_admission(request, problem)
+    queues, holders = admission.queues, admission.holders
     shapes = kernel.pack_shapes(tree, [shape.pod_sets for shape in request.shapes])
-    holders, names = _holders(request, problem.tree, objects["Workload"])
     choice = kernel.blank(queues, shapes, holders)
     asker = request.workloads.priority[row], request.workloads.created_ms[row]
     mode, level, attempts = kernel.retry(tree.arrays, queues, shapes, usage, queue, shape, choice, ATTEMPTS, *asker)
     never = any(rejected.row == row and rejected.kind == pb.NEVER_FITS for rejected in problem.rejected)
+    if refused := _refused(objects, uid):
+        wrong = "" if never else "decode says that it may fit"
+        return Expectation(None, attempts, level, False, wrong=wrong, refused=refused)
     if mode < Mode.PREEMPTS:
         reasons: list[list[str]] = []
         if attempts == 1 and len(tree.groups[queue]) == 1:
@@ -146,51 +173,18 @@ def expect(objects: Mapping[str, Mapping[str, Any]], uid: str) -> Expectation:
         columns = problem.options.need, problem.options.cell, problem.options.amount
         if kernel.option_of(choice.total, first, last, *columns) < 0:
             wrong = "no option is what was chosen"
-    victims = tuple(sorted(names[w] for w in choice.victims if w >= 0))
+    names = {item["metadata"]["uid"]: item["metadata"]["name"] for item in objects["Workload"].values()}
+    victims = tuple(sorted(names[request.workloads.id[admission.holder[w]]] for w in choice.victims if w >= 0))
     return Expectation(tuple(answer), attempts, level, partial, victims, wrong)
 
 
-def _preemption(queue: Mapping[str, Any]) -> Preemption:
-    """What a ClusterQueue may do to others. (The contract does not tell yet.)"""
-    policy, fungibility = queue["spec"].get("preemption") or {}, queue["spec"].get("flavorFungibility") or {}
-    borrowing = policy.get("borrowWithinCohort") or {}
-    return Preemption(
-        within_queue=WHOM[policy.get("withinClusterQueue", "Never")],
-        reclaim=WHOM[policy.get("reclaimWithinCohort", "Never")],
-        borrowing=borrowing.get("policy", "Never") != "Never",
-        threshold=borrowing.get("maxPriorityThreshold"),
-        stop_search=fungibility.get("whenCanPreempt") == "MayStopSearch",
-        rather_preempt=fungibility.get("preference") == "PreemptionOverBorrowing",
-    )
-
-
-def _holders(
-    request: pb.PlanRequest, tree: QuotaTree, workloads: Mapping[str, Mapping[str, Any]]
-) -> tuple[Holders, list[str]]:
-    """Who holds quota, and their names. (Contract and problem do not tell all of it yet.)"""
-    by_uid = {item["metadata"]["uid"]: item for item in workloads.values()}
-    rows = request.workloads
-    running = [row for row in range(len(rows.id)) if rows.state[row] == pb.RUNNING]
-
-    def condition(row: int, kind: str) -> Mapping[str, Any]:
-        return next((c for c in by_uid[rows.id[row]]["status"]["conditions"] if c["type"] == kind), {})
-
-    priority = np.array([rows.priority[row] for row in running], dtype=np.int64)
-    reserved = [instant(condition(row, "QuotaReserved")["lastTransitionTime"]) for row in running]
-    order = going_order(priority, np.array(reserved, dtype=np.int64), [rows.id[row] for row in running])
-    running = [running[k] for k in order]
-    held = [request.assignments[rows.assignment[row]] for row in running]
-    cells = [tree.cell(f, r) for h in held for f, r in zip(h.flavors, h.resources, strict=True)]
-    holders = Holders(
-        node=np.array([tree.queue_node[rows.cluster_queue[row]] for row in running], dtype=np.int32),
-        priority=priority[order],
-        created=np.array([rows.created_ms[row] for row in running], dtype=np.int64),
-        evicted=np.array([condition(row, "Evicted").get("status") == "True" for row in running], dtype=np.bool_),
-        first=np.cumsum([0, *(len(h.amounts) for h in held)]).astype(np.int32),
-        cell=np.array(cells, dtype=np.int32),
-        amount=np.array([amount for h in held for amount in h.amounts], dtype=np.int64),
-    )
-    return holders, [by_uid[rows.id[row]]["metadata"]["name"] for row in running]
+def _refused(objects: Mapping[str, Mapping[str, Any]], uid: str) -> str:
+    seen = _Seen(objects)
+    queues = QueueReader().read(seen)
+    (workload,) = (item for item in objects["Workload"].values() if item["metadata"]["uid"] == uid)
+    namespace, spec = workload["metadata"]["namespace"], workload["spec"]
+    queue = queues.find(namespace, spec["queueName"])
+    return queues.shape(tuple(map(read_pod_set, spec["podSets"])), namespace, queue).refused
 
 
 def as_expected(message: str, reasons: tuple[tuple[str, ...], ...]) -> bool:
@@ -261,7 +255,11 @@ class _Tree:
         self.running: list[str] = []
 
     def create(self) -> None:
+        self._see("ConfigMap", self.api("GET", CONFIG))
         self._post("Namespace", "/api/v1/namespaces", {"metadata": {"name": self.namespace}})
+        limit_range, runtime_class = self._extras(self.case.extras)
+        self._post("LimitRange", f"/api/v1/namespaces/{self.namespace}/limitranges", limit_range)
+        self._post("RuntimeClass", CLASSES, {**runtime_class, "handler": "none"})
         for flavor in self.case.flavors:
             self._post("ResourceFlavor", f"{KUEUE}/resourceflavors", self._flavor(flavor))
         for cohort in self.case.cohorts:
@@ -293,6 +291,14 @@ class _Tree:
                 self._see(kind, self.api("PATCH", path, body))
                 self.tally.counts["edits"] += 1
                 time.sleep(QUIET / 2)
+            elif isinstance(step, Change):
+                limit_range, runtime_class = self._extras(step.extras)
+                runtime_class["overhead"]["podFixed"] = dict.fromkeys(UNIT) | runtime_class["overhead"]["podFixed"]
+                path = f"/api/v1/namespaces/{self.namespace}/limitranges/extras"
+                self._see("LimitRange", self.api("PATCH", path, limit_range))
+                self._see("RuntimeClass", self.api("PATCH", f"{CLASSES}/{self.prefix}extras", runtime_class))
+                self.tally.counts["edits"] += 1
+                time.sleep(QUIET / 2)
         return self.tally
 
     def remove(self) -> None:
@@ -322,6 +328,8 @@ class _Tree:
         counts["on a later attempt"] += bool(answer) and expected.attempts > 1
         counts["tried for ever"] += expected.attempts > ATTEMPTS
         words = not expected.reasons or as_expected(message, expected.reasons)
+        words &= answer is not None or bool(expected.refused) == message.startswith(REFUSALS)
+        counts["refused"] += answer is None and bool(expected.refused)
         counts["reasons compared"] += answer is None and bool(expected.reasons)
         counts["by eviction"] += bool(answer) and bool(victims)
         counts["evicted"] += len(victims)
@@ -394,9 +402,7 @@ class _Tree:
         _until(gone, f"{name} to go")
 
     def _post(self, kind: str, path: str, body: dict[str, Any]) -> None:
-        self._see(
-            kind, self.api("POST", path, {"apiVersion": "v1" if kind == "Namespace" else API, "kind": kind, **body})
-        )
+        self._see(kind, self.api("POST", path, {"apiVersion": VERSIONS.get(kind, API), "kind": kind, **body}))
         self.made.append(f"{path}/{body['metadata']['name']}")
 
     def _see(self, kind: str, item: dict[str, Any]) -> None:
@@ -408,6 +414,22 @@ class _Tree:
         return any(
             c["type"] == "Active" and c["status"] == "True" for c in local.get("status", {}).get("conditions", ())
         )
+
+    def _extras(self, extras: Extras) -> tuple[dict[str, Any], dict[str, Any]]:
+        """LimitRange and RuntimeClass."""
+        container = {
+            "type": "Container",
+            "default": _quantities(extras.default),
+            "defaultRequest": _quantities(extras.default_request),
+            "max": _quantities(extras.most),
+        }
+        pod = {"type": "Pod", "max": _quantities(extras.most_of_pod)}
+        limit_range = {"metadata": {"name": "extras"}, "spec": {"limits": [container, pod]}}
+        runtime_class = {
+            "metadata": {"name": f"{self.prefix}extras"},
+            "overhead": {"podFixed": _quantities(extras.overhead)},
+        }
+        return limit_range, runtime_class
 
     def _flavor(self, flavor: Flavor) -> dict[str, Any]:
         spec: dict[str, Any] = {"nodeLabels": flavor.labels}
@@ -469,16 +491,18 @@ class _Tree:
             "spec": {
                 "queueName": step.queue,
                 "priority": step.priority,
-                "podSets": [_pod_set(k, p) for k, p in enumerate(step.pod_sets)],
+                "podSets": [_pod_set(k, p, f"{self.prefix}extras") for k, p in enumerate(step.pod_sets)],
             },
         }
 
 
-def _pod_set(position: int, pod_set: PodSet) -> dict[str, Any]:
-    amounts = {resource: _quantity(resource, n) for resource, n in pod_set.requests.items()}
+def _pod_set(position: int, pod_set: PodSet, runtime_class: str) -> dict[str, Any]:
+    amounts = _quantities(pod_set.requests)
+    resources = {"requests": amounts, **({"limits": amounts} if pod_set.limited else {})}
     pod: dict[str, Any] = {
         "restartPolicy": "Never",
-        "containers": [{"name": "main", "image": "none", "resources": {"requests": amounts, "limits": amounts}}],
+        "containers": [{"name": "main", "image": "none", "resources": resources}],
+        **({"runtimeClassName": runtime_class} if pod_set.sandboxed else {}),
         "nodeSelector": pod_set.selector,
         "tolerations": [{"key": key, "operator": "Exists"} for key in pod_set.tolerates],
     }
@@ -488,6 +512,10 @@ def _pod_set(position: int, pod_set: PodSet) -> dict[str, Any]:
         pod["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
     made = {"name": f"p{position}", "count": pod_set.count, "template": {"spec": pod}}
     return made if pod_set.minimum is None else {**made, "minCount": pod_set.minimum}
+
+
+def _quantities(amounts: Mapping[str, int]) -> dict[str, str]:
+    return {resource: _quantity(resource, units) for resource, units in amounts.items()}
 
 
 def _quantity(resource: str, units: int) -> str:

@@ -12,8 +12,26 @@ from random import Random
 from solver.preemption import Preemption, Whom
 
 GPU = "example.com/gpu"
-UNIT = {GPU: ("", 1), "cpu": ("m", 500), "memory": ("Mi", 256), "pods": ("", 1)}
+SLICE, TILE, IGNORED = "example.com/slice", "example.com/tile", "ignored.example.com/port"
+UNIT = {
+    GPU: ("", 1),
+    "cpu": ("m", 500),
+    "memory": ("Mi", 256),
+    "pods": ("", 1),
+    SLICE: ("", 1),
+    TILE: ("", 1),
+    IGNORED: ("", 1),
+}
 """Suffix and size of the unit in which amounts of a resource are drawn."""
+
+RESOURCES = {
+    "excludeResourcePrefixes": ["ignored.example.com/"],
+    "transformations": [
+        {"input": SLICE, "strategy": "Replace", "outputs": {GPU: "500m", "cpu": "250m"}},
+        {"input": TILE, "strategy": "Retain", "multiplyBy": "cpu", "outputs": {GPU: "1"}},
+    ],
+}
+"""``resources`` of the configuration of the Kueue that is asked."""
 
 NEVER = Preemption()
 
@@ -61,6 +79,18 @@ class Queue:
 
 
 @dataclass(frozen=True)
+class Extras:
+    """What pods get besides what they ask for, in units: by a LimitRange and by a RuntimeClass."""
+
+    default: dict[str, int] = field(default_factory=dict)
+    default_request: dict[str, int] = field(default_factory=dict)
+    most: dict[str, int] = field(default_factory=dict)
+    """Of a container."""
+    most_of_pod: dict[str, int] = field(default_factory=dict)
+    overhead: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class PodSet:
     """A pod set of a Workload; ``requests`` of one pod in units."""
 
@@ -71,6 +101,10 @@ class PodSet:
     affinity: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
     """One term of required node affinity: key, operator, values."""
     tolerates: tuple[str, ...] = ()
+    limited: bool = True
+    """Whether its requests are its limits as well."""
+    sandboxed: bool = False
+    """Whether it is of the RuntimeClass."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +130,14 @@ class Edit:
     to: Cohort | Queue
 
 
-Step = Submit | End | Edit
+@dataclass(frozen=True)
+class Change:
+    """LimitRange and RuntimeClass as they are from now on."""
+
+    extras: Extras
+
+
+Step = Submit | End | Edit | Change
 
 
 @dataclass(frozen=True)
@@ -107,6 +148,7 @@ class Case:
     cohorts: tuple[Cohort, ...]
     queues: tuple[Queue, ...]
     steps: tuple[Step, ...]
+    extras: Extras = Extras()
 
 
 def draw_case(seed: str, steps: int = 14) -> Case:
@@ -126,8 +168,10 @@ def smaller(case: Case) -> list[Case]:
     while size >= 1:
         found += [_without(case, range(at, at + size)) for at in range(0, len(case.steps), size)]
         size //= 2
+    named = {step.queue for step in case.steps if isinstance(step, Submit)}
+    named |= {step.to.name for step in case.steps if isinstance(step, Edit)}
     for queue in case.queues:
-        if all(queue.name != (s.queue if isinstance(s, Submit) else getattr(s, "to", queue).name) for s in case.steps):
+        if queue.name not in named:
             found.append(replace(case, queues=tuple(q for q in case.queues if q is not queue)))
     changed = [step.to for step in case.steps if isinstance(step, Edit)]
     used = {q.cohort for q in (*case.queues, *changed) if isinstance(q, Queue)}
@@ -162,6 +206,8 @@ class _Draw:
             self.flavors += [self._flavor(f"g{k}") for k in range(random.choice([1, 2]))]
             second = [flavor.name for flavor in self.flavors if flavor.name not in names]
             self.layout = [((GPU, *extra[1:]), names), (random.choice([("cpu",), ("cpu", "memory")]), second)]
+        self.asked = sorted({resource for resources, _ in self.layout for resource in resources} - {"pods"})
+        self.extras = self._extras() if random.random() < 0.4 else Extras()
         cohorts: list[Cohort] = []
         for k in range(random.choice([0, 1, 1, 2, 3, 4])):
             parent = random.choice(["", *(c.name for c in cohorts), *(c.name for c in cohorts), "implicit"])
@@ -172,7 +218,8 @@ class _Draw:
             cohort = random.choice(self.parents)
             queues.append(Queue(f"q{k}", cohort, self._groups(cohort), random.random() < 0.4))
         self.queues, self.cohorts = list(queues), list(cohorts)
-        return Case(tuple(self.flavors), tuple(cohorts), tuple(queues), tuple(self._steps(steps)))
+        taken = tuple(self._steps(steps))
+        return Case(tuple(self.flavors), tuple(cohorts), tuple(queues), taken, self.extras)
 
     def _steps(self, steps: int) -> list[Step]:
         taken: list[Step] = []
@@ -182,6 +229,8 @@ class _Draw:
                 taken.append(self._submit())
             elif chance < 0.86:
                 taken.append(End(self.random.randrange(6)))
+            elif self.extras != Extras() and self.random.random() < 0.4:
+                taken.append(Change(self._extras()))
             else:
                 taken.append(Edit(self._changed()))
         return taken
@@ -197,6 +246,19 @@ class _Draw:
         cohort = self.queues[k].cohort if random.random() < 0.7 else random.choice(self.parents)
         self.queues[k] = replace(self.queues[k], cohort=cohort, groups=self._groups(cohort))
         return self.queues[k]
+
+    def _extras(self) -> Extras:
+        random = self.random
+        default = {r: random.choice([1, 2]) for r in self.asked if random.random() < 0.4}
+        requests = {r: random.choice([1, 1, 2]) for r in self.asked if r != GPU and random.random() < 0.5}
+        requests = {r: min(n, default.get(r, n)) for r, n in requests.items()}  # the apiserver insists
+        return Extras(
+            default,
+            requests,
+            most={r: random.choice([2, 3]) for r in self.asked if random.random() < 0.3},
+            most_of_pod={r: random.choice([2, 3, 4]) for r in self.asked if random.random() < 0.3},
+            overhead={r: random.choice([1, 2]) for r in self.asked if random.random() < 0.5},
+        )
 
     def _flavor(self, name: str) -> Flavor:
         random = self.random
@@ -261,7 +323,17 @@ class _Draw:
             kind = flavor.labels.get("kind", "common")
             affinity = (("kind", random.choice(["In", "NotIn"]), (kind,)), ("elsewhere", "Exists", ()))
         tolerates = tuple(f.taint for f in self.flavors if f.taint and random.random() < 0.7)
-        return PodSet(random.choice([1, 1, 2, 3]), requests, None, selector, affinity, tolerates)
+        limited, sandboxed = True, False
+        if self.extras != Extras():
+            requests = {r: n for r, n in requests.items() if random.random() < 0.7}
+            limited, sandboxed = random.random() < 0.6, random.random() < 0.4
+        chance = random.random()
+        if chance < 0.06:
+            requests[SLICE] = requests.pop(GPU, 1)
+        elif chance < 0.1:
+            requests[IGNORED] = 1
+        count = random.choice([1, 1, 2, 3])
+        return PodSet(count, requests, None, selector, affinity, tolerates, limited, sandboxed)
 
 
 class _DrawPreemption(_Draw):

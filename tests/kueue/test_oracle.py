@@ -12,7 +12,25 @@ from typing import Any
 
 import pytest
 from oracle import Disagreement, Tally, ask, shrink
-from oracle_cases import GPU, Case, Cohort, Edit, End, Flavor, Group, PodSet, Queue, Submit, draw_case, draw_preemption
+from oracle_cases import (
+    GPU,
+    IGNORED,
+    SLICE,
+    TILE,
+    Case,
+    Change,
+    Cohort,
+    Edit,
+    End,
+    Extras,
+    Flavor,
+    Group,
+    PodSet,
+    Queue,
+    Submit,
+    draw_case,
+    draw_preemption,
+)
 
 from solver.preemption import Preemption
 
@@ -25,6 +43,11 @@ _runs = itertools.count()
 def gpus(name: str, cohort: str = "", **nominal: int) -> Queue:
     """A queue with GPUs of some flavors, in order."""
     return Queue(name, cohort, (Group((GPU,), {f: {GPU: (n, None, None)} for f, n in nominal.items()}),))
+
+
+def both(name: str, gpus: int, cpus: int) -> Queue:
+    """A queue with GPUs and CPUs (in units of half a core) of flavor ``a``."""
+    return Queue(name, "", (Group((GPU, "cpu"), {"a": {GPU: (gpus, None, None), "cpu": (cpus, None, None)}}),))
 
 
 A, B = Flavor("a", {"kind": "a"}), Flavor("b", {"kind": "b"})
@@ -79,6 +102,57 @@ FIXED = {
             Submit("mine", (PodSet(3, {GPU: 1}),)),
         ),
     ),
+    "defaults of a LimitRange count: a container without requests takes half the quota": Case(
+        (A,),
+        (),
+        (both("q", gpus=4, cpus=2),),
+        (
+            Submit("q", (PodSet(1, {GPU: 1}),)),
+            Submit("q", (PodSet(1, {GPU: 1}),)),
+            Submit("q", (PodSet(1, {GPU: 1}),)),
+            Submit("q", (PodSet(1, {GPU: 1, "cpu": 0}),)),
+        ),
+        Extras(default_request={"cpu": 1}),
+    ),
+    "a default request above a container's own limit: Kueue never admits what the apiserver would run": Case(
+        (A,),
+        (),
+        (both("q", gpus=4, cpus=8),),
+        (Submit("q", (PodSet(1, {GPU: 1, "cpu": 2}, limited=False),)), Submit("q", (PodSet(1, {GPU: 3}),))),
+        Extras(default={"cpu": 1}, most_of_pod={GPU: 2}),
+    ),
+    "overhead of a RuntimeClass counts, and so does a change of it": Case(
+        (A,),
+        (),
+        (both("q", gpus=4, cpus=3),),
+        (
+            Submit("q", (PodSet(2, {GPU: 1, "cpu": 1}, sandboxed=True),)),
+            Submit("q", (PodSet(1, {GPU: 1, "cpu": 1}, sandboxed=True),)),
+            End(0),
+            Change(Extras()),
+            Submit("q", (PodSet(3, {GPU: 1, "cpu": 1}, sandboxed=True),)),
+        ),
+        Extras(overhead={"cpu": 1}),
+    ),
+    "what Kueue transforms counts transformed, for each pod and rounded up, and what it ignores does not count": Case(
+        (A,),
+        (),
+        (
+            Queue("q", "", (Group((GPU, "cpu", TILE), {"a": dict.fromkeys((GPU, "cpu", TILE), (4, None, None))}),)),
+            gpus("other", a=4),
+        ),
+        (
+            Submit("q", (PodSet(3, {SLICE: 1}),)),
+            Submit("q", (PodSet(1, {SLICE: 3}),)),
+            End(0),
+            Submit("q", (PodSet(2, {SLICE: 3, IGNORED: 7}),)),
+            Submit("q", (PodSet(1, {TILE: 1}),)),
+            End(0),
+            Submit("q", (PodSet(1, {TILE: 2, "cpu": 3}),)),
+            Submit("q", (PodSet(1, {GPU: 1}),)),
+            Submit("other", (PodSet(1, {SLICE: 1}),)),
+        ),
+    ),
 }
 """What is surprising about Kueue, and every case that ever disagreed."""
 
@@ -114,6 +188,7 @@ def test_kueue_agrees_on_fixed_cases(cluster: Any) -> None:
     assert not tally.disagreements, told(cluster.api, tally.disagreements)
     assert tally.counts["on a later attempt"] == tally.counts["partial"] == 1
     assert tally.counts["tried for ever"] == 2
+    assert tally.counts["refused"] == 2
 
 
 def test_kueue_agrees(cluster: Any, seed: str) -> None:
@@ -144,3 +219,4 @@ def test_kueue_agrees_on_many_trees(cluster: Any, seed: str) -> None:
     """Two hundred and forty random trees: every verdict of Kueue is what was expected."""
     tally = run(cluster.api, [draw_case(f"long/{seed}/{k}", steps=16) for k in range(240)])
     assert not tally.disagreements, told(cluster.api, tally.disagreements)
+    assert tally.counts["refused"]
