@@ -1,8 +1,8 @@
 """One scheduling cycle of Kueue: which of the ClusterQueues' heads are admitted, with which flavors, and why not.
 
-Follows Kueue 0.17 without preemption and fair sharing (``pkg/scheduler/scheduler.go``): each head is given flavors
-against the usage at the start of the cycle; then heads go in order of how far they borrow, priority and age, and what
-no longer fits is tried again in the next cycle.
+Follows Kueue 0.17 without fair sharing (``pkg/scheduler/scheduler.go``): each head is given flavors against the usage
+at the start of the cycle, and finds whom to evict for it; then heads go in order of how far they borrow, priority and
+age, and what no longer fits is tried again in the next cycle.
 """
 
 from __future__ import annotations
@@ -18,17 +18,20 @@ from solver.choose import (
     ATTEMPTS,
     FITS,
     NO_FIT,
+    PREEMPTS,
     WAITS,
     Choice,
     Queues,
     Shapes,
     blank,
     claim,
-    pack_queues,
     pack_shapes,
     retry,
 )
+from solver.decode_admission import decode_queues
+from solver.decode_quota import decode_quota
 from solver.explain import explain
+from solver.preemption import NEVER, Holders
 from solver.quota import UNLIMITED, Int64s, QuotaTree, available, take
 
 
@@ -54,6 +57,8 @@ class Head(NamedTuple):
     priority: int
     age: tuple[str, str]
     """Creation timestamp, then uid: Kueue's order among equals."""
+    created: int
+    """The same in the unit of those whom it may evict."""
     request: Request
 
 
@@ -78,6 +83,8 @@ class Outcome(NamedTuple):
     """It fitted at the start of the cycle but not after another one: it stays in the queue and is tried at once."""
     message: str
     """Why it was not admitted, in Kueue's words."""
+    evicts: tuple[int, ...] = ()
+    """Holders that have to go before it is."""
 
 
 @dataclass(frozen=True)
@@ -88,9 +95,16 @@ class Rules:
     queues: Queues
 
     @classmethod
-    def of(cls, tree: QuotaTree) -> Rules:
-        """Prepare a tree."""
-        return cls(tree, pack_queues(tree))
+    def of(cls, quota: pb.Quota) -> Rules:
+        """Prepare the queues of a cluster."""
+        tree = decode_quota(quota)
+        return cls(tree, decode_queues(quota, tree))
+
+    @property
+    def evicts(self) -> bool:
+        """Whether some queue may evict somebody."""
+        policies = self.queues.policies
+        return bool((policies.within_queue != NEVER).any() or (policies.reclaim != NEVER).any())
 
     def request(self, shape: pb.RequestShape, names: Sequence[str]) -> Request:
         """Prepare a request. A resource that the tree does not know yet is one that no ClusterQueue covers."""
@@ -101,25 +115,39 @@ class Rules:
         return Request(shape, tuple(names), unknown, shapes)
 
 
-def cycle(rules: Rules, usage: Int64s, heads: Sequence[Head]) -> list[Outcome]:
-    """Run one cycle; ``usage`` (``int64 [N, C]``) then includes what was admitted."""
+def cycle(rules: Rules, usage: Int64s, heads: Sequence[Head], holders: Holders | None = None) -> list[Outcome]:
+    """Run one cycle; ``usage`` (``int64 [N, C]``) then includes what was admitted.
+
+    ``holders``: who may be evicted; nobody by default.
+    """
     tree = rules.tree
     nominated = []
     for head in heads:
-        choice = blank(rules.queues, head.request.shapes)
+        choice = blank(rules.queues, head.request.shapes, holders)
         mode, level = NO_FIT, 0
         if not head.request.unknown:
             # Kueue makes its further attempts at once, in cycles of their own.
             mode, level, _ = retry(
-                tree.arrays, rules.queues, head.request.shapes, usage, head.queue, 0, choice, ATTEMPTS
+                tree.arrays,
+                rules.queues,
+                head.request.shapes,
+                usage,
+                head.queue,
+                0,
+                choice,
+                ATTEMPTS,
+                head.priority,
+                head.created,
             )
         nominated.append((0 if mode == NO_FIT else level, -head.priority, head.age, mode, head, choice))
     nominated.sort(key=lambda entry: entry[:3])
     reserved = usage.copy()
+    going: set[int] = set()
     outcomes = []
     for level, _, _, mode, head, choice in nominated:
         node = int(tree.queue_node[head.queue])
         admitted: tuple[PodSetAssignment, ...] = ()
+        evicts: tuple[int, ...] = ()
         message = ""
         if mode == FITS:
             if _fits(tree, reserved, node, choice.total):
@@ -128,17 +156,39 @@ def cycle(rules: Rules, usage: Int64s, heads: Sequence[Head]) -> list[Outcome]:
                 admitted = _assignments(rules, head, choice)
             else:
                 message = "Workload no longer fits after processing another workload"
+        elif mode == PREEMPTS:
+            victims = [holder for holder in choice.victims.tolist() if holder >= 0]
+            if _make_room(tree, reserved, node, choice, [holder for holder in victims if holder not in going]):
+                going.update(victims)
+                evicts = tuple(victims)
+                message = f"{_why(rules, usage, head, choice)}. Pending the preemption of {len(victims)} workload(s)"
+            else:
+                message = "Workload no longer fits after processing another workload"
         else:
             message = _why(rules, usage, head, choice)
         if mode == WAITS:
             _keep(tree, reserved, node, choice.total, level)
-        outcomes.append(Outcome(head, admitted, mode == FITS and not admitted, message))
+        outcomes.append(Outcome(head, admitted, mode >= PREEMPTS and not admitted, message, evicts))
     return outcomes
 
 
 def _fits(tree: QuotaTree, usage: Int64s, node: int, total: Int64s) -> bool:
     cells = np.flatnonzero(total).tolist()
     return all(total[cell] <= max(0, available(tree.arrays, usage, node, cell)) for cell in cells)
+
+
+def _make_room(tree: QuotaTree, usage: Int64s, node: int, choice: Choice, victims: Sequence[int]) -> bool:
+    """Put a request in the place of holders, if they make room for it; else nothing is changed."""
+    holders, before = choice.holders, usage.copy()
+    for holder in victims:
+        for k in range(holders.first[holder], holders.first[holder + 1]):
+            take(tree.arrays, usage, int(holders.node[holder]), int(holders.cell[k]), -int(holders.amount[k]))
+    fits = _fits(tree, usage, node, choice.total)
+    if fits:
+        claim(tree.arrays, usage, node, choice.total)
+    else:
+        usage[:] = before
+    return fits
 
 
 def _keep(tree: QuotaTree, usage: Int64s, node: int, total: Int64s, level: int) -> None:

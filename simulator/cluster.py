@@ -2,8 +2,8 @@
 
 It behaves as Kueue 0.17 on Kubernetes 1.36 was measured to behave, delays included: a Workload that was tried without
 room is parked until a batch that comes a second after quota was freed, one that was just released is tried at once, and
-quota is free again only about a second after a job's pods have ended. Not simulated: preemption, fair sharing,
-admission checks, topology, reclaimable pods, failing pods, execution limits, and nodes (pods always find one).
+quota is free again only about a second after a job's pods have ended. What is evicted begins anew. Not simulated: fair
+sharing, admission checks, topology, reclaimable pods, failing pods, execution limits, and nodes (pods always find one).
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ from simulator.kueue import Kueue, Pending
 from simulator.manifests import RUN_FOR
 from simulator.store import Store, condition, key_of, timestamp
 from simulator.timeline import Record, Timeline
-from solver.decode_quota import decode_quota
 from solver.explain import quantity
 
 
@@ -55,6 +54,8 @@ class Delays:
     """Quota freed → parked Workloads are tried again: Kueue's ``requeueBatchPeriod``."""
     cycle: int = 10
     """A scheduling cycle that admitted something."""
+    evict: int = 1_000
+    """Evicted → its pods are gone, and its quota is free."""
 
 
 class SimulatedCluster:
@@ -107,8 +108,10 @@ class SimulatedCluster:
         self._made = 0
         self._reader = QueueReader()
         self._queues = self._reader.read(self)
-        self._rules = Rules.of(decode_quota(self._queues.quota))
+        self._rules = Rules.of(self._queues.quota)
         self._requests: dict[str, Request] = {}
+        self._runs: dict[str, int] = {}
+        """How often a Workload was evicted, by key."""
         self._owned: dict[str, str] = {}
         """Key of the Workload of each Job, by the Job's uid."""
         self._kueue = Kueue(
@@ -117,6 +120,7 @@ class SimulatedCluster:
             self._request,
             self._admit,
             self._refuse,
+            self._evict,
             delay=self._delays.admission,
             requeue=self._delays.requeue,
             busy=self._delays.cycle,
@@ -308,7 +312,8 @@ class SimulatedCluster:
             self._store.set_status("Workload", key, {}, shut)
             return
         age = (metadata["creationTimestamp"], metadata["uid"])
-        self._kueue.push(Pending(-int(workload["spec"].get("priority") or 0), age, key, queue))
+        created = parse_instant(age[0])
+        self._kueue.push(Pending(-int(workload["spec"].get("priority") or 0), age, key, queue, created))
 
     def _surroundings_changed(self) -> None:
         """Queues, cohorts, flavors or namespaces were changed: a new quota tree, and all that waits looks again."""
@@ -316,7 +321,7 @@ class SimulatedCluster:
         if queues is self._queues:
             return
         self._queues = queues
-        self._rules = Rules.of(decode_quota(queues.quota))
+        self._rules = Rules.of(queues.quota)
         self._requests.clear()
         self._kueue.use(self._rules)
         for key, workload in list(self._store.all("Workload").items()):
@@ -353,23 +358,27 @@ class SimulatedCluster:
                 for pod_set in assignments
             ],
         }
+        reserved = f"Quota reserved in ClusterQueue {queue}"
+        again = [condition("Evicted", False, "QuotaReserved", reserved, now)] if self._runs.setdefault(key, 0) else []
         self._store.set_status(
             "Workload",
             key,
             {"admission": admission},
-            condition("QuotaReserved", True, "QuotaReserved", f"Quota reserved in ClusterQueue {queue}", now),
+            condition("QuotaReserved", True, "QuotaReserved", reserved, now),
             condition("Admitted", True, "Admitted", "The workload is admitted", now),
+            *again,
         )
         workload = self._store.all("Workload")[key]
         root = self._root(workload)
         self.timeline.records[_key(root)].admitted = now
         uid, pods = root["metadata"]["uid"], sum(pod_set.pods for pod_set in assignments)
         target = Reference(root["kind"], root["metadata"]["namespace"], root["metadata"]["name"], uid)
-        self.clock.after(self._delays.start, lambda: self._start(target, key, pods))
+        run = self._runs[key]
+        self.clock.after(self._delays.start, lambda: self._start(target, key, pods, run))
 
-    def _start(self, target: Reference, key: str, pods: int) -> None:
+    def _start(self, target: Reference, key: str, pods: int, run: int) -> None:
         root = self._store.get(target)
-        if root is None:
+        if root is None or self._runs[key] != run:
             return
         record = self.timeline.records[key_of(target)]
         record.started = self.now()
@@ -380,10 +389,40 @@ class SimulatedCluster:
             self._store.set_status(
                 "Job", key_of(target), running, condition("Suspended", False, "JobResumed", "Job resumed", self.now())
             )
-        self.clock.after(self._run_time(root, pods), lambda: self._end(target, key))
+        self.clock.after(self._run_time(root, pods), lambda: self._end(target, key, run))
 
-    def _end(self, target: Reference, key: str) -> None:
-        if self._store.get(target) is not None:
+    def _evict(self, key: str, queue: str) -> None:
+        """Kueue takes quota back for work of a ClusterQueue: its pods go, and what was begun is lost."""
+        if self.timeline.records[_key(self._root(self._store.all("Workload")[key]))].ended is not None:
+            return  # its quota is free in a moment
+        self._runs[key] += 1  # whatever was to happen to this run does not
+        message = f"Preempted to accommodate a workload of ClusterQueue {queue}"
+        self._store.set_status("Workload", key, {}, condition("Evicted", True, "Preempted", message, self.now()))
+        self.clock.after(self._delays.evict, lambda: self._evicted(key, message))
+
+    def _evicted(self, key: str, message: str) -> None:
+        """The quota of an evicted Workload is free; it waits anew, without our gate."""
+        workload = self._store.all("Workload").get(key)
+        if workload is None or _is(workload, "Finished"):
+            return
+        root = self._root(workload)
+        self.timeline.records[_key(root)].interrupt(self.now())
+        if root["kind"] == "Job":
+            self._store.put("Job", _key(root), {**root, "spec": {**root["spec"], "suspend": True}})
+            suspended = condition("Suspended", True, "JobSuspended", "Job suspended", self.now())
+            self._store.set_status("Job", _key(root), {"active": 0, "ready": 0}, suspended)
+        self._store.set_status(
+            "Workload",
+            key,
+            {"admission": None},
+            condition("QuotaReserved", False, "Pending", message, self.now()),
+            condition("Admitted", False, "NoReservation", "The workload has no reservation", self.now()),
+        )
+        self._kueue.remove(key)
+        self._enqueue(key)
+
+    def _end(self, target: Reference, key: str, run: int) -> None:
+        if self._store.get(target) is not None and self._runs[key] == run:
             self.timeline.records[key_of(target)].ended = self.now()
             self.clock.after(self._delays.complete, lambda: self._complete(target, key))
 

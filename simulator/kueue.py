@@ -7,8 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import numpy as np
+
 from simulator.admission import Head, PodSetAssignment, Request, Rules, cycle
 from simulator.clock import VirtualClock
+from solver.preemption import Holders, going_order
 from solver.quota import Int64s, take
 
 BACKOFF = 100
@@ -25,13 +28,26 @@ class Pending(NamedTuple):
     key: str
     queue: str
     """Name of the ClusterQueue."""
+    created: int
+    """Milliseconds since the Unix epoch."""
 
 
-class Held(NamedTuple):
+@dataclass
+class Held:
     """Quota that a workload holds: in which ClusterQueue, and how much by (flavor, resource)."""
 
-    queue: str
+    pending: Pending
+    """What it was before."""
     amounts: Mapping[tuple[str, str], int]
+    since: int
+    """Milliseconds since the Unix epoch."""
+    evicted: bool = False
+    """It holds it until its pods are gone."""
+
+    @property
+    def queue(self) -> str:
+        """Name of the ClusterQueue."""
+        return self.pending.queue
 
 
 @dataclass
@@ -55,6 +71,8 @@ class Kueue:
         Told what was admitted, with which flavors.
     refuse
         Told what was tried in vain, and why.
+    evict
+        Told who has to give its quota back, and for whom: a ClusterQueue. It does so by :meth:`remove`.
     delay, requeue, busy
         Milliseconds from entering the heap to being tried; from freed quota to the requeue batch; for a cycle.
     """
@@ -66,6 +84,7 @@ class Kueue:
         request: Callable[[str], Request],
         admit: Callable[[str, str, tuple[PodSetAssignment, ...]], None],
         refuse: Callable[[str, str], None],
+        evict: Callable[[str, str], None],
         *,
         delay: int,
         requeue: int,
@@ -74,7 +93,7 @@ class Kueue:
         self.held: dict[str, Held] = {}
         self._clock = clock
         self._rules, self._tree = rules, rules.tree
-        self._request, self._admit, self._refuse = request, admit, refuse
+        self._request, self._admit, self._refuse, self._evict = request, admit, refuse, evict
         self._delay, self._requeue, self._busy = delay, requeue, busy
         self._usage: Int64s = rules.tree.no_usage()
         self._queues: dict[str, _Queue] = {}
@@ -118,13 +137,12 @@ class Kueue:
             self._requeue_tree_of(held.queue)
 
     def _count(self, held: Held, sign: int) -> None:
-        queue = self._position.get(held.queue)
-        if queue is None or self._tree.queue_node[queue] < 0:
+        if not self._counts(held):
             return
-        for (flavor, resource), amount in held.amounts.items():
-            if flavor in self._tree.flavors and resource in self._tree.resources:
-                cell = self._tree.cell(self._tree.flavors.index(flavor), self._tree.resources.index(resource))
-                take(self._tree.arrays, self._usage, int(self._tree.queue_node[queue]), cell, sign * amount)
+        node = int(self._tree.queue_node[self._position[held.queue]])
+        for name, amount in held.amounts.items():
+            if (cell := self._cell(name)) >= 0:
+                take(self._tree.arrays, self._usage, node, cell, sign * amount)
 
     def _requeue_tree_of(self, name: str) -> None:
         """Try all parked workloads of a cohort tree again; requests within the batch period share the first's batch."""
@@ -177,7 +195,8 @@ class Kueue:
             self._pause = 0
             return
         admitted = False
-        for outcome in cycle(self._rules, self._usage, heads):
+        holders, names = self._holders() if self._rules.evicts else (None, [])
+        for outcome in cycle(self._rules, self._usage, heads, holders):
             pending = self._pending[outcome.head.key]
             if outcome.admitted:
                 admitted = True
@@ -187,15 +206,53 @@ class Kueue:
                     for resource, amount in pod_set.usage.items():
                         cell = (pod_set.flavors[resource], resource)
                         amounts[cell] = amounts.get(cell, 0) + amount
-                self.held[pending.key] = Held(pending.queue, amounts)
+                self.held[pending.key] = Held(pending, amounts, self._clock.now)
                 self._admit(pending.key, pending.queue, outcome.admitted)
             elif outcome.again:
                 heapq.heappush(self._queues[pending.queue].heap, pending)
+                for name in (names[holder] for holder in outcome.evicts):
+                    if not self.held[name].evicted:
+                        self.held[name].evicted = True
+                        self._evict(name, pending.queue)
+                        self._refuse(pending.key, outcome.message)
             else:
                 self._queues[pending.queue].parked[pending.key] = pending
                 self._refuse(pending.key, outcome.message)
         self._pause = 0 if admitted else min(BACKOFF, max(1, 2 * self._pause))
         self._wake(self._busy if admitted else self._pause)
+
+    def _holders(self) -> tuple[Holders, list[str]]:
+        """Who may be evicted, in the order in which Kueue lets them go; and their keys."""
+        there = [(key, held) for key, held in self.held.items() if self._counts(held)]
+        priority = np.array([-held.pending.rank for _, held in there], dtype=np.int64)
+        since = np.array([held.since // 1000 for _, held in there], dtype=np.int64)
+        order = going_order(priority, since, [held.pending.age[1] for _, held in there])
+        there = [there[k] for k in order]
+        cells = [
+            [(self._cell(cell), n) for cell, n in held.amounts.items() if self._cell(cell) >= 0] for _, held in there
+        ]
+        nodes = [self._tree.queue_node[self._position[held.queue]] for _, held in there]
+        return Holders(
+            node=np.array(nodes, dtype=np.int32),
+            priority=priority[order],
+            created=np.array([held.pending.created for _, held in there], dtype=np.int64),
+            evicted=np.array([held.evicted for _, held in there], dtype=np.bool_),
+            first=np.cumsum([0, *map(len, cells)]).astype(np.int32),
+            cell=np.array([cell for held in cells for cell, _ in held], dtype=np.int32),
+            amount=np.array([amount for held in cells for _, amount in held], dtype=np.int64),
+        ), [key for key, _ in there]
+
+    def _counts(self, held: Held) -> bool:
+        """Whether the tree knows the queue of what is held."""
+        queue = self._position.get(held.queue)
+        return queue is not None and bool(self._tree.queue_node[queue] >= 0)
+
+    def _cell(self, cell: tuple[str, str]) -> int:
+        """Position of a (flavor, resource); −1 where the tree does not know it."""
+        flavor, resource = cell
+        if flavor not in self._tree.flavors or resource not in self._tree.resources:
+            return -1
+        return self._tree.cell(self._tree.flavors.index(flavor), self._tree.resources.index(resource))
 
     def _head(self, name: str) -> Head | None:
         """Take the first workload out of a queue's heap; None when there is none, or the queue may not go on."""
@@ -207,7 +264,8 @@ class Kueue:
         while queue.heap:
             pending = heapq.heappop(queue.heap)
             if self._pending.get(pending.key) is pending:
-                return Head(position, pending.key, -pending.rank, pending.age, self._request(pending.key))
+                request = self._request(pending.key)
+                return Head(position, pending.key, -pending.rank, pending.age, pending.created, request)
         return None
 
 

@@ -35,6 +35,7 @@ def team(
     flavors: Mapping[str, int] | None = None,
     borrowing_limit: int | None = None,
     lending_limit: int | None = None,
+    reclaims: bool = False,
 ) -> list[dict[str, Any]]:
     """A managed Namespace with a LocalQueue and a ClusterQueue of its own, which has so many GPUs.
 
@@ -42,6 +43,8 @@ def team(
     ----------
     flavors
         GPUs by flavor, in Kueue's order, in place of ``gpus`` of one flavor.
+    reclaims
+        Whether it gets back what it has lent, by eviction.
     """
     quotas = []
     for flavor_name, nominal in (flavors or {FLAVOR: gpus}).items():
@@ -58,6 +61,8 @@ def team(
     }
     if cohort:
         spec["cohortName"] = cohort
+    if reclaims:
+        spec["preemption"] = {"reclaimWithinCohort": "Any"}
     local = _kueue("LocalQueue", QUEUE)
     local["metadata"]["namespace"] = name
     return [

@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 GPU = "nvidia.com/gpu"
 """The resource that is counted unless another is asked for."""
+
+
+class Lost(NamedTuple):
+    """A run that was interrupted."""
+
+    admitted: int
+    started: int | None
+    freed: int
+    """Its quota was free again."""
 
 
 @dataclass
@@ -34,6 +44,14 @@ class Record:
     """The Workload is Finished: its quota is free again."""
     starts: int = 0
     """How often its pods were started."""
+    lost: list[Lost] = field(default_factory=list)
+    """Runs that came to nothing, in order; the instants above are those of the last one."""
+
+    def interrupt(self, instant: int) -> None:
+        """What was begun comes to nothing; it waits again."""
+        if self.admitted is not None:
+            self.lost.append(Lost(self.admitted, self.started, instant))
+        self.admitted = self.started = None
 
     @property
     def key(self) -> str:
@@ -61,7 +79,8 @@ class Timeline:
 
     def peak(self, resource: str = GPU) -> int:
         """Most quota of a resource that was held at once, from admission to Finished."""
-        held = ((r.admitted, r.finished, r.amounts.get(resource, 0)) for r in self.records.values())
+        held = [(r.admitted, r.finished, r.amounts.get(resource, 0)) for r in self.records.values()]
+        held += [(x.admitted, x.freed, r.amounts.get(resource, 0)) for r in self.records.values() for x in r.lost]
         return max((used for _, used in _steps(held)), default=0)
 
     def idle(self, capacity: int, resource: str = GPU) -> float:
@@ -72,8 +91,10 @@ class Timeline:
         capacity
             How much of the resource there is.
         """
-        running = _steps((r.started, r.ended, r.amounts.get(resource, 0)) for r in self.records.values())
-        waiting = _steps((r.created, r.started, 1) for r in self.records.values())
+        runs = [(r.started, r.ended, r.amounts.get(resource, 0)) for r in self.records.values()]
+        runs += [(x.started, x.freed, r.amounts.get(resource, 0)) for r in self.records.values() for x in r.lost]
+        running = _steps(runs)
+        waiting = _steps(span for r in self.records.values() for span in _waits(r))
         changes = sorted([(at, 0, value) for at, value in running] + [(at, 1, value) for at, value in waiting])
         total, used, waits, since = 0.0, 0, 0, 0
         for at, which, value in changes:
@@ -87,6 +108,13 @@ class Timeline:
         """Seconds from the first creation to the last completion; 0 when nothing completed."""
         ends = [r.completed for r in self.records.values() if r.completed is not None]
         return (max(ends) - min(r.created for r in self.records.values())) / 1000 if ends else 0.0
+
+
+def _waits(record: Record) -> list[tuple[int, int | None, int]]:
+    """When a job waited for its pods to start: until the first run, and between runs."""
+    since = [record.created, *(lost.freed for lost in record.lost)]
+    until = [*(lost.started for lost in record.lost), record.started]
+    return [(begun, over, 1) for begun, over in zip(since, until, strict=True)]
 
 
 def _steps(spans: Iterable[tuple[int | None, int | None, int]]) -> list[tuple[int, int]]:

@@ -14,7 +14,7 @@ from solver.api import planner_pb2 as pb
 from solver.choose import Queues, Shapes, pack_queues, pack_shapes
 from solver.preemption import Holders, Preemption, Whom, going_order
 from solver.problem import Problem
-from solver.quota import Int32s, Int64s
+from solver.quota import Int32s, Int64s, QuotaTree
 
 
 @dataclass(frozen=True)
@@ -49,19 +49,24 @@ def decode_admission(request: pb.PlanRequest, problem: Problem) -> Admission:
     used, shape = np.unique(_column(work.shape, len(problem.ids))[problem.row], return_inverse=True)
     holders, holder = _holders(request, problem)
     return Admission(
-        queues=pack_queues(
-            problem.tree,
-            [
-                Preemption() if position in problem.tree.frozen else _preemption(queue)
-                for position, queue in enumerate(request.quota.cluster_queues)
-            ],
-        ),
+        queues=decode_queues(request.quota, problem.tree),
         shapes=pack_shapes(problem.tree, [request.shapes[k].pod_sets for k in used.tolist()]),
         queue=queue.astype(np.int32),
         shape=shape.astype(np.int32).reshape(-1),
         created=problem.created + problem.now,
         holders=holders,
         holder=holder,
+    )
+
+
+def decode_queues(quota: pb.Quota, tree: QuotaTree) -> Queues:
+    """The ClusterQueues of a tree, with what each may do to others."""
+    return pack_queues(
+        tree,
+        [
+            Preemption() if position in tree.frozen else _preemption(queue)
+            for position, queue in enumerate(quota.cluster_queues)
+        ],
     )
 
 

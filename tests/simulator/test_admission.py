@@ -4,7 +4,6 @@ import numpy as np
 
 from simulator.admission import Head, Rules, cycle
 from solver.api import planner_pb2 as pb
-from solver.decode_quota import decode_quota
 from solver.quota import take
 
 
@@ -20,13 +19,13 @@ def shared(*nominal: int) -> Rules:
     for number, gpus in enumerate(nominal):
         groups = [pb.ResourceGroup(covered_resources=[0], flavors=[quota(0, 0, gpus, None, None)])]
         tables.cluster_queues.add(name=f"q{number}", cohort="all", resource_groups=groups)
-    return Rules.of(decode_quota(tables))
+    return Rules.of(tables)
 
 
 def head(rules: Rules, queue: int, gpus: int, age: str, priority: int = 0) -> Head:
     """The first workload of a queue."""
     shape = pb.RequestShape(pod_sets=[pb.PodSet(count=1, resources=[0], amounts=[gpus])])
-    return Head(queue, f"ns/{age}", priority, (age, age), rules.request(shape, ["main"]))
+    return Head(queue, f"ns/{age}", priority, (age, age), 0, rules.request(shape, ["main"]))
 
 
 def admitted(rules: Rules, usage: np.ndarray, *heads: Head) -> dict[str, bool]:
@@ -74,7 +73,7 @@ def test_a_resource_nobody_has_is_told() -> None:
     """A request for a resource that no queue covers is refused with a message."""
     rules = shared(4)
     shape = pb.RequestShape(pod_sets=[pb.PodSet(count=1, resources=[1], amounts=[1])])
-    (outcome,) = cycle(rules, rules.tree.no_usage(), [Head(0, "ns/a", 0, ("", ""), rules.request(shape, ["main"]))])
+    (outcome,) = cycle(rules, rules.tree.no_usage(), [Head(0, "ns/a", 0, ("", ""), 0, rules.request(shape, ["main"]))])
     assert not outcome.admitted
     assert "unavailable in ClusterQueue" in outcome.message
 
@@ -84,6 +83,6 @@ def test_fewer_pods_when_not_all_fit() -> None:
     rules = shared(4)
     shape = pb.RequestShape(pod_sets=[pb.PodSet(count=6, min_count=1, resources=[0], amounts=[1])])
     usage = rules.tree.no_usage()
-    (outcome,) = cycle(rules, usage, [Head(0, "ns/a", 0, ("", ""), rules.request(shape, ["main"]))])
+    (outcome,) = cycle(rules, usage, [Head(0, "ns/a", 0, ("", ""), 0, rules.request(shape, ["main"]))])
     assert [(pods.pods, pods.usage) for pods in outcome.admitted] == [(4, {"gpu": 4})]
     assert usage[int(rules.tree.queue_node[0]), 0] == 4

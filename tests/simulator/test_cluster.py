@@ -9,10 +9,17 @@ from hypothesis import strategies as st
 from scheduler.annotations import format_duration
 from scheduler.cluster import GATE, GATES_ANNOTATION, Cluster, Reference, Release
 from scheduler.facts import read_workload
+from scheduler.loop import Loop
+from scheduler.planner_client import InlinePlanner
+from scheduler.settings import Settings
 from simulator import manifests
 from simulator.clock import VirtualClock
 from simulator.cluster import SimulatedCluster
 from simulator.timeline import GPU, Record, Timeline
+from solver.api import planner_pb2 as pb
+from solver.decode import decode
+from solver.encode import encode
+from solver.planner import plan
 
 START = 1_800_000_000_000
 SECOND = 1_000
@@ -26,6 +33,12 @@ def cluster(*teams: list[dict[str, Any]], gating: bool = False, **options: Any) 
     for item in [item for team in teams or [manifests.team()] for item in team]:
         simulated.create(item)
     return simulated
+
+
+def solve(request: pb.PlanRequest) -> pb.PlanResponse:
+    """A plan, made in this process."""
+    problem = decode(request)
+    return encode(problem, plan(problem, request.policy, request.budget, request.seed))
 
 
 def workload_of(simulated: SimulatedCluster, job: Reference) -> Any:
@@ -396,6 +409,44 @@ def test_deleting_a_running_job_frees_its_quota() -> None:
     assert 11 * SECOND <= (records["research/b"].admitted or 0) - START < 12 * SECOND
     assert list(simulated.objects("Job")) == ["research/b"]
     assert len(simulated.objects("Workload")) == 1
+
+
+def test_a_queue_gets_back_by_eviction_what_it_has_lent() -> None:
+    """The owner's job is admitted a second after Kueue evicted the borrower's, which then begins anew."""
+    owner, borrower = manifests.team("owner", 4, cohort="all", reclaims=True), manifests.team("other", 0, cohort="all")
+    simulated = cluster(owner, borrower)
+    simulated.create(manifests.job("lent", 4, MINUTE, namespace="other"))
+    simulated.clock.after(10 * SECOND, lambda: simulated.create(manifests.job("mine", 4, MINUTE, namespace="owner")))
+    simulated.run()
+    mine, lent = (simulated.timeline.records[key] for key in ("owner/mine", "other/lent"))
+    assert 11 * SECOND < mine.started - START < 12 * SECOND
+    assert [run.freed - START < 11.5 * SECOND for run in lent.lost] == [True]
+    assert lent.started > mine.finished
+    assert lent.ended == lent.started + MINUTE
+    assert simulated.timeline.peak() == 4
+    assert 300 > simulated.timeline.idle(4) >= 0
+
+
+def test_what_is_released_into_lent_quota_evicts_the_borrower() -> None:
+    """The control loop releases the owner's job into quota that is lent, unless the policy prefers to wait."""
+    for policy, evictions in ((pb.HONOUR, 1), (pb.WAIT, 0)):
+        owner, borrower = (
+            manifests.team("owner", 4, cohort="all", reclaims=True),
+            manifests.team("other", 0, cohort="all"),
+        )
+        simulated = cluster(owner, borrower, gating=True)
+        loop = Loop(simulated, InlinePlanner(solve), Settings(preemption=policy, engine=pb.GREEDY))
+        simulated.create(manifests.job("lent", 4, MINUTE, namespace="other"))
+        simulated.clock.after(
+            10 * SECOND, lambda here=simulated: here.create(manifests.job("mine", 4, MINUTE, namespace="owner"))
+        )
+        while (
+            any(r.finished is None for r in simulated.timeline.records.values()) or len(simulated.timeline.records) < 2
+        ):
+            simulated.wait(loop.step().pause)
+        mine, lent = (simulated.timeline.records[key] for key in ("owner/mine", "other/lent"))
+        assert len(lent.lost) == evictions
+        assert (mine.started < START + 20 * SECOND) == bool(evictions)
 
 
 def test_an_ownerless_workload_runs_too() -> None:
