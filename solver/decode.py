@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from solver.api import planner_pb2 as pb
+from solver.decode_nodes import decode_nodes, decode_packing
 from solver.decode_options import Request, Shapes, build_options
 from solver.decode_quota import decode_quota
 from solver.invalid import InvalidRequest, UnknownSchema
@@ -61,7 +62,7 @@ def decode(request: pb.PlanRequest) -> Problem:
     _check_budget(request.budget)
     _check_policy(request.policy)
     now = request.now_ms
-    tree = decode_quota(request.quota)
+    tree, nodes = decode_quota(request.quota), decode_nodes(request.quota)
     rows = _Rows(request, tree)
 
     running = np.flatnonzero(rows.running)
@@ -73,7 +74,7 @@ def decode(request: pb.PlanRequest) -> Problem:
     )
     row = np.flatnonzero(rows.planned)
     pairs, pair = _pairs(rows.queue[row], rows.shape[row], len(rows.shapes))
-    options, never = build_options(tree, [q for q, _ in pairs], [rows.requests[s] for _, s in pairs])
+    options, pods, never = build_options(tree, [q for q, _ in pairs], [rows.requests[s] for _, s in pairs], nodes)
     if never:
         pair_never = np.zeros(len(pairs), dtype=np.bool_)
         pair_never[list(never)] = True
@@ -93,6 +94,7 @@ def decode(request: pb.PlanRequest) -> Problem:
         horizon=max(request.horizon_ms, worst),
         tree=tree,
         options=options,
+        packing=decode_packing(nodes, tree, busy, pods),
         busy=busy,
         ids=rows.ids,
         row=row,
@@ -282,8 +284,9 @@ def _wrong_assignments(request: pb.PlanRequest, tree: QuotaTree) -> dict[int, tu
     wrong: dict[int, tuple[str, str]] = {}
     for position, held in enumerate(request.assignments):
         path = f"assignments[{position}]"
-        if not len(held.flavors) == len(held.resources) == len(held.amounts):
+        if len({len(held.flavors), len(held.resources), len(held.amounts), len(held.pods or held.amounts)}) > 1:
             lengths = f"{len(held.flavors)} flavors, {len(held.resources)} resources, {len(held.amounts)} amounts"
+            lengths += f", {len(held.pods)} pods" if held.pods else ""
             raise InvalidRequest(path, f"has columns of different lengths: {lengths}")
         for k, (flavor, resource, amount) in enumerate(zip(held.flavors, held.resources, held.amounts, strict=True)):
             if flavor >= len(tree.flavors):
@@ -293,6 +296,9 @@ def _wrong_assignments(request: pb.PlanRequest, tree: QuotaTree) -> dict[int, tu
                 wrong[position] = f"{path}.resources[{k}]", told
             elif not 0 <= amount <= MAX_AMOUNT:
                 wrong[position] = f"{path}.amounts[{k}]", f"is {amount}; must be between 0 and {MAX_AMOUNT}"
+        for k, pods in enumerate(held.pods):
+            if not 0 <= pods <= MAX_AMOUNT:
+                wrong[position] = f"{path}.pods[{k}]", f"is {pods}; must be between 0 and {MAX_AMOUNT}"
     return wrong
 
 
@@ -304,10 +310,12 @@ def _held(
     sizes = np.zeros(len(request.assignments) + 1, dtype=np.int64)
     cells: list[int] = []
     amounts: list[int] = []
+    pods: list[int] = []
     for position in used.tolist():
         held = request.assignments[position]
         cells += [tree.cell(f, r) for f, r in zip(held.flavors, held.resources, strict=True)]
         amounts += held.amounts
+        pods += held.pods or [0] * len(held.amounts)
         sizes[position + 1] = len(held.amounts)
     first = np.cumsum(sizes)
     count = first[assignment + 1] - first[assignment]
@@ -320,6 +328,7 @@ def _held(
         start=np.zeros(len(row), dtype=np.int64),
         end=remaining[row],
         row=rows[row],
+        pods=np.array(pods, dtype=np.int64)[entry],
     )
 
 
@@ -329,7 +338,7 @@ def _reserved(request: pb.PlanRequest, tree: QuotaTree) -> Busy:
     columns = np.array(kept, dtype=np.int64).reshape(-1, 5).T
     node, cell, amount, start, end = columns
     nobody = np.full(len(kept), -1, dtype=np.int64)
-    return Busy(node.astype(np.int32), cell.astype(np.int32), amount, start, end, nobody)
+    return Busy(node.astype(np.int32), cell.astype(np.int32), amount, start, end, nobody, np.zeros_like(amount))
 
 
 def _reservations(request: pb.PlanRequest, tree: QuotaTree) -> Iterator[tuple[int, int, int, int, int]]:

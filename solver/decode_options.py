@@ -7,12 +7,14 @@ takes (for more than one pair almost: Kueue never goes back on an earlier pair's
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice, product
+from typing import NamedTuple
 
 import numpy as np
 
 from solver.api import planner_pb2 as pb
+from solver.packing import Nodes, PodColumns
 from solver.problem import Options
 from solver.quota import MAX_AMOUNT, QuotaTree
 
@@ -22,15 +24,31 @@ MAX_COMBINATIONS = 4096
 MAX_OPTIONS = 64
 """Options kept of those that could fit, the first ones in Kueue's order."""
 
-Request = list[tuple[dict[int, int], frozenset[int]]]
-"""A shape: for each pod set the total of each resource that it asks for, and the flavors it cannot use."""
 
+class Asked(NamedTuple):
+    """What one pod set asks for."""
+
+    totals: dict[int, int]
+    """Of each resource, all pods together."""
+    excluded: frozenset[int]
+    """Flavors that it cannot use."""
+    pods: int
+
+
+Request = list[Asked]
+"""A shape: its pod sets."""
 
 Groups = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
 """Resource groups of a queue: resources, and flavors in Kueue's order."""
 
-Option = dict[int, int]
-"""Amount of each cell."""
+
+class Option(NamedTuple):
+    """One way to hold a request."""
+
+    amounts: Mapping[int, int]
+    """Of each cell."""
+    pieces: Mapping[tuple[int, int], int]
+    """Pods by cell and by what each asks for, where nodes are known."""
 
 
 class Shapes:
@@ -77,97 +95,140 @@ class Shapes:
                         f"is {flavor}, but there are {len(self._tree.flavors)} flavors",
                     )
             totals = {resource: total for resource, total in totals.items() if total > 0}
-            request.append((totals, frozenset(pod_set.excluded_flavors)))
+            request.append(Asked(totals, frozenset(pod_set.excluded_flavors), pod_set.count))
         return request
 
 
 def build_options(
-    tree: QuotaTree, queues: Sequence[int], requests: Sequence[Request]
-) -> tuple[Options, dict[int, str]]:
-    """Options of each pair, and why some pairs have none, in Kueue's words.
+    tree: QuotaTree, queues: Sequence[int], requests: Sequence[Request], nodes: Nodes
+) -> tuple[Options, PodColumns, dict[int, str]]:
+    """Options of each pair, the pods of each option, and why some pairs have none, in Kueue's words.
 
     Parameters
     ----------
     queues, requests
         The pairs: position of the ClusterQueue (not a frozen one) and what is asked of it.
     """
-    first, need = [0], [0]
+    first, need, piece = [0], [0], [0]
     cells: list[int] = []
     amounts: list[int] = []
+    pieces: list[tuple[int, int, int]] = []
     never: dict[int, str] = {}
-    nodes = tree.queue_node[list(queues)]
-    potential = {int(node): tree.potential[node].tolist() for node in np.unique(nodes)}
+    places = tree.queue_node[list(queues)]
+    potential = {int(node): tree.potential[node].tolist() for node in np.unique(places)}
     # Queues that offer the same have the same combinations for the same request; only how much fits differs.
     combined: dict[tuple[Groups, int], list[Option]] = {}
-    for pair, (queue, node, request) in enumerate(zip(queues, nodes.tolist(), requests, strict=True)):
-        most = potential[node]
+    for pair, (queue, place, request) in enumerate(zip(queues, places.tolist(), requests, strict=True)):
+        most = potential[place]
         key = tree.groups[queue], id(request)
         if key not in combined:
-            combined[key] = _combinations(tree, key[0], request)
-        fitting = (option for option in combined[key] if all(total <= most[cell] for cell, total in option.items()))
+            ways = _combinations(tree, key[0], request, nodes)
+            combined[key] = [option for option in ways if nodes.hold(option.pieces)]
+        fitting = (o for o in combined[key] if all(total <= most[cell] for cell, total in o.amounts.items()))
         for option in islice(fitting, MAX_OPTIONS):
-            cells += option
-            amounts += option.values()
+            cells += option.amounts
+            amounts += option.amounts.values()
             need.append(len(cells))
+            pieces += ((cell, size, pods) for (cell, size), pods in option.pieces.items())
+            piece.append(len(pieces))
         if len(need) - 1 == first[-1]:
-            never[pair] = _why_never(tree, key[0], request, most)
+            never[pair] = _why_never(tree, key[0], request, most, nodes)
         first.append(len(need) - 1)
-    return Options(
-        node=nodes,
+    options = Options(
+        node=places,
         first=np.array(first, dtype=np.int32),
         need=np.array(need, dtype=np.int32),
         cell=np.array(cells, dtype=np.int32),
         amount=np.array(amounts, dtype=np.int64),
-    ), never
+    )
+    cell, size, pods = np.array(pieces, dtype=np.int64).reshape(-1, 3).T
+    return options, PodColumns(np.array(piece, dtype=np.int32), cell.astype(np.int32), size, pods), never
 
 
-def _parts(tree: QuotaTree, groups: Groups, request: Request) -> Iterator[tuple[dict[int, int], list[int], list[int]]]:
-    """For each pod set and resource group: what is asked, the flavors that it may be in, and those ruled out."""
+class _Part(NamedTuple):
+    """What one pod set asks of one resource group."""
+
+    totals: dict[int, int]
+    flavors: list[int]
+    """That it may be in."""
+    excluded: list[int]
+    pods: int
+
+
+def _parts(groups: Groups, request: Request) -> Iterator[_Part]:
+    """For each pod set and resource group what is asked."""
     group_of = {resource: group for group, (covered, _) in enumerate(groups) for resource in covered}
-    for totals, excluded in request:
-        for group in dict.fromkeys(group_of[resource] for resource in totals):
-            asked = {resource: total for resource, total in totals.items() if group_of[resource] == group}
+    for asked in request:
+        for group in dict.fromkeys(group_of[resource] for resource in asked.totals):
+            totals = {resource: total for resource, total in asked.totals.items() if group_of[resource] == group}
             flavors = groups[group][1]
-            yield asked, [f for f in flavors if f not in excluded], [f for f in flavors if f in excluded]
+            yield _Part(
+                totals,
+                [f for f in flavors if f not in asked.excluded],
+                [f for f in flavors if f in asked.excluded],
+                asked.pods,
+            )
 
 
-def _combinations(tree: QuotaTree, groups: Groups, request: Request) -> list[Option]:
+def _combinations(tree: QuotaTree, groups: Groups, request: Request, nodes: Nodes) -> list[Option]:
     """All ways to hold a request, each once, in Kueue's order; none when it asks for what the queue does not cover."""
     covered = {resource for resources, _ in groups for resource in resources}
-    if any(resource not in covered for totals, _ in request for resource in totals):
+    if any(resource not in covered for asked in request for resource in asked.totals):
         return []
     choices = [
-        [{tree.cell(flavor, resource): total for resource, total in asked.items()} for flavor in flavors]
-        for asked, flavors, _ in _parts(tree, groups, request)
+        [({tree.cell(flavor, r): total for r, total in part.totals.items()}, part.pods) for flavor in part.flavors]
+        for part in _parts(groups, request)
     ]
-    options: dict[tuple[tuple[int, int], ...], Option] = {}
+    options: dict[tuple[tuple[tuple[int, int], ...], tuple[tuple[tuple[int, int], int], ...]], Option] = {}
     for combination in islice(product(*choices), MAX_COMBINATIONS):
-        option: Option = {}
-        for choice in combination:
+        amounts: dict[int, int] = {}
+        pieces: dict[tuple[int, int], int] = {}
+        for choice, pods in combination:
             for cell, total in choice.items():
-                option[cell] = option.get(cell, 0) + total
-        options.setdefault(tuple(sorted(option.items())), option)
+                amounts[cell] = amounts.get(cell, 0) + total
+                if cell in nodes:
+                    piece = cell, total // pods
+                    pieces[piece] = pieces.get(piece, 0) + pods
+        options.setdefault((tuple(sorted(amounts.items())), tuple(sorted(pieces.items()))), Option(amounts, pieces))
     return list(options.values())
 
 
-def _why_never(tree: QuotaTree, groups: Groups, request: Request, potential: list[int]) -> str:
-    """Why none of a pair's options could ever fit: the first thing that Kueue would stumble over."""
+def _why_never(tree: QuotaTree, groups: Groups, request: Request, potential: list[int], nodes: Nodes) -> str:
+    """Why none of a pair's options could ever fit: the first thing that Kueue would stumble over, or nodes would."""
     covered = {resource for resources, _ in groups for resource in resources}
-    for totals, _ in request:
-        if uncovered := [resource for resource in totals if resource not in covered]:
+    for asked in request:
+        if uncovered := [resource for resource in asked.totals if resource not in covered]:
             return f"resource {tree.resources[uncovered[0]]} unavailable in ClusterQueue"
-    before: Option = {}
-    for asked, flavors, excluded in _parts(tree, groups, request):
-        refused = [f"flavor {tree.flavors[f]} is ruled out by its node selector or tolerations" for f in excluded]
-        for flavor in flavors:
-            sums = {(cell := tree.cell(flavor, r)): total + before.get(cell, 0) for r, total in asked.items()}
+    before: dict[int, int] = {}
+    there: dict[tuple[int, int], int] = {}
+    for part in _parts(groups, request):
+        refused = [f"flavor {tree.flavors[f]} is ruled out by its node selector or tolerations" for f in part.excluded]
+        for flavor in part.flavors:
+            sums = {(cell := tree.cell(flavor, r)): total + before.get(cell, 0) for r, total in part.totals.items()}
+            pieces = {(cell := tree.cell(flavor, r), total // part.pods): part.pods for r, total in part.totals.items()}
+            pieces = {
+                (cell, size): pods + there.get((cell, size), 0)
+                for (cell, size), pods in pieces.items()
+                if cell in nodes
+            }
             lacking = [
                 f"insufficient quota for {tree.cell_name(cell)}: request {total} > maximum capacity {potential[cell]}"
                 for cell, total in sums.items()
                 if total > potential[cell]
             ]
+            lacking += [
+                f"a pod asks for {size} {tree.cell_name(cell)}, and the largest node has {nodes.largest(cell)}"
+                for cell, size in pieces
+                if size > nodes.largest(cell)
+            ]
+            lacking += [
+                f"{pods} pods of {size} {tree.cell_name(cell)} do not fit onto its nodes together"
+                for (cell, size), pods in pieces.items()
+                if not nodes.hold({(cell, size): pods})
+            ]
             if not lacking:
                 before.update(sums)
+                there.update(pieces)
                 break
             refused.append(lacking[0])
         else:

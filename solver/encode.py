@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from solver.api import planner_pb2 as pb
-from solver.plan import Plan, reasons
+from solver.plan import Plan
 from solver.problem import Problem
 from solver.quota import Int32s
+from solver.reasons import reasons
 from solver.worth import levels, worth
 
 
@@ -63,8 +64,15 @@ def _encode_plan(problem: Problem, plan: Plan, out: pb.Plan) -> None:
 
 
 def _encode_assignments(problem: Problem, used: Int32s, out: pb.Plan) -> None:
-    options, resources = problem.options, len(problem.tree.resources)
+    options, pods, resources = problem.options, problem.packing.pods, len(problem.tree.resources)
     for option in used.tolist():
         k = slice(options.need[option], options.need[option + 1])
-        flavor, resource = np.divmod(options.cell[k], resources)
-        out.assignments.add(flavors=flavor.tolist(), resources=resource.tolist(), amounts=options.amount[k].tolist())
+        known = slice(pods.first[option], pods.first[option + 1])
+        plain = ~np.isin(options.cell[k], pods.cell[known])
+        flavor, resource = np.divmod(np.concatenate([pods.cell[known], options.cell[k][plain]]), resources)
+        held = out.assignments.add(flavors=flavor.tolist(), resources=resource.tolist())
+        held.amounts.extend((pods.size[known] * pods.pods[known]).tolist())
+        held.amounts.extend(options.amount[k][plain].tolist())
+        if known.stop > known.start:
+            held.pods.extend(pods.pods[known].tolist())
+            held.pods.extend([0] * np.count_nonzero(plain))

@@ -7,7 +7,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from solver.problem import NEVER, Int8s, Problem, State
+from solver.problem import NEVER, Problem, State
 from solver.quota import Int32s, Int64s
 
 HOUR = 3_600_000
@@ -23,6 +23,7 @@ class Reason(IntEnum):
     LATE_NO_ROOM = 5
     RELEASED = 6
     NOT_OURS = 7
+    WAITS_FOR_NODES = 8
 
 
 @dataclass(frozen=True, order=True)
@@ -88,17 +89,3 @@ def evaluate(problem: Problem, start: Int64s) -> Objective:
 def valued(problem: Problem, plan: Plan) -> Plan:
     """The plan with its objective filled in."""
     return replace(plan, objective=evaluate(problem, plan.start))
-
-
-def reasons(problem: Problem, plan: Plan) -> Int8s:
-    """Why each row starts when it does, ``int8 [n]`` of :class:`Reason`."""
-    late = plan.start + problem.duration > problem.due
-    hopeless = problem.release + problem.duration > problem.due
-    result = np.full(len(problem), Reason.WAITS_FOR_QUOTA, dtype=np.int8)
-    result[plan.start == problem.release] = Reason.WAITS_FOR_RELEASE_DATE
-    result[plan.start == 0] = Reason.ROOM_NOW
-    result[late] = Reason.LATE_NO_ROOM
-    result[late & hopeless] = Reason.LATE_ALREADY
-    result[problem.state == State.IN_FLIGHT] = Reason.RELEASED
-    result[problem.state == State.FOREIGN] = Reason.NOT_OURS
-    return result

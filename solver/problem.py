@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from solver.packing import Packing
 from solver.quota import Bools, Int32s, Int64s, QuotaTree
 
 Float64s = npt.NDArray[np.float64]
@@ -57,7 +58,7 @@ class Busy(NamedTuple):
     """What is in use or kept free: ``amount`` of ``cell`` at ``node`` during ``[start, end)``. Parallel columns.
 
     ``row`` is the workload of the request that holds it; −1 for a reservation, which Kueue does not know: nothing but
-    the plan keeps it free.
+    the plan keeps it free. ``pods`` says by how many equal pods it is held; 0 where nobody knows.
     """
 
     node: Int32s
@@ -66,6 +67,7 @@ class Busy(NamedTuple):
     start: Int64s
     end: Int64s
     row: Int64s
+    pods: Int64s
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,8 @@ class Problem:
         Milliseconds since the Unix epoch; all other times count from it.
     horizon
         How far ahead starts may be placed, in milliseconds; long enough for everything one after another at worst.
+    packing
+        What fits onto nodes at once, beside quota.
     row
         ``int64 [n]``: position of each row in the request's workloads.
     state
@@ -114,6 +118,7 @@ class Problem:
     horizon: int
     tree: QuotaTree
     options: Options
+    packing: Packing
     busy: Busy
     ids: tuple[str, ...]
     row: Int64s

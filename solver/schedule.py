@@ -159,7 +159,7 @@ class Scheduler:
 
     def in_buckets(self, order: Int64s, tail: Int64s | None = None, held: Held | None = None) -> Buckets:
         """The first pass of :meth:`schedule`."""
-        problem, (slots, needs, _, _) = self.problem, self.compact
+        problem, (slots, needs, *_) = self.problem, self.compact
         use = self._use.copy() if held is None else make_use(slots, held, self.edge)
         floor = np.searchsorted(self.edge, self.floor).astype(np.int64)
         table = np.zeros(self.hints.size, dtype=np.int32)
@@ -194,7 +194,7 @@ class Scheduler:
         release
             ``int64 [n]``: earliest starts, if later than the problem's.
         """
-        slots, needs, _, _ = self.compact
+        slots, needs, *_ = self.compact
         held = self.held if held is None else held
         rows = self.rows if release is None else self.rows._replace(release=release)
         if options is not None:
@@ -255,7 +255,7 @@ def _span(problem: Problem, compact: Compact) -> float:
     """About how long the work takes: what it asks of a slot over what the slot has, where that is most."""
     if not len(problem):
         return 0.0
-    slots, needs, held, _ = compact
+    slots, needs, held, *_ = compact
     count = np.diff(problem.options.first)
     # Each option of a pair gets its share of the pair's time.
     time = np.bincount(problem.pair, weights=problem.duration, minlength=len(count)) / np.maximum(1, count)

@@ -124,7 +124,7 @@ def search(
 
 class _Search:
     def __init__(self, scheduler: Scheduler, work: Work, policy: pb.Policy, seed: int) -> None:
-        problem, (slots, needs, _, _) = scheduler.problem, scheduler.compact
+        problem, (slots, needs, *_) = scheduler.problem, scheduler.compact
         self.scheduler, self.work, self.problem = scheduler, work, problem
         edge = edges(problem, scheduler.compact, BUCKETS)
         use = make_use(slots, scheduler.held, edge)

@@ -62,6 +62,8 @@ class Compact(NamedTuple):
     held: Held
     slot_of: Int32s
     """``int32 [N, C]``: where use of a cell by a node counts; −1 where it can never bind."""
+    nodes: int
+    """Slots from here on are not quota's but limits of nodes."""
 
 
 def compact(problem: Problem) -> Compact:
@@ -87,7 +89,51 @@ def compact(problem: Problem) -> Compact:
     kept = slot >= 0
     first = np.concatenate([[0], np.cumsum(kept)])[options.need].astype(np.int32)
     needs = Needs(first, slot[kept], options.amount[kept])
-    return Compact(slots, needs, held(busy, slot_of), slot_of)
+    return _with_nodes(problem, Compact(slots, needs, held(busy, slot_of), slot_of, len(slots.up)))
+
+
+def _with_nodes(problem: Problem, quota: Compact) -> Compact:
+    """The limits of nodes added, as far as they can bind, each as a root without children."""
+    packing, slots, needs = problem.packing, quota.slots, quota.needs
+    number = np.full(len(packing.limits.capacity), -1, dtype=np.int32)
+    binding = _short_of_nodes(problem)
+    number[binding] = len(slots.up) + np.arange(np.count_nonzero(binding), dtype=np.int32)
+    if not binding.any():
+        return quota
+    alone = np.full(np.count_nonzero(binding), -1, dtype=np.int32)
+    slots = Slots(
+        np.concatenate([slots.up, alone]),
+        np.concatenate([slots.local, np.zeros(len(alone), dtype=np.int64)]),
+        np.concatenate([slots.cap, packing.limits.capacity[binding]]),
+    )
+    of_quota = np.repeat(np.arange(len(needs.first) - 1), np.diff(needs.first))
+    of_nodes = np.repeat(np.arange(len(needs.first) - 1), np.diff(packing.first))
+    counts = binding[packing.limit]
+    option = np.concatenate([of_quota, of_nodes[counts]])
+    order = np.argsort(option, kind="stable")
+    needs = Needs(
+        np.searchsorted(option[order], np.arange(len(needs.first))).astype(np.int32),
+        np.concatenate([needs.slot, number[packing.limit[counts]]])[order],
+        np.concatenate([needs.amount, packing.amount[counts]])[order],
+    )
+    there = packing.held
+    counts = binding[there.limit]
+    taken = Held(number[there.limit[counts]], there.amount[counts], there.start[counts], there.end[counts])
+    joined = Held(*(np.concatenate([a, b]) for a, b in zip(quota.held, taken, strict=True))).by_start()
+    return quota._replace(slots=slots, needs=needs, held=joined)
+
+
+def _short_of_nodes(problem: Problem) -> Bools:
+    """Limits of nodes that would be exceeded if all work ran at once: ``bool [L]``."""
+    packing, options = problem.packing, problem.options
+    limits = len(packing.limits.capacity)
+    total = np.bincount(packing.held.limit, weights=packing.held.amount, minlength=limits)
+    rows = np.bincount(problem.pair, minlength=len(options.node))
+    most = np.zeros((len(options.node), limits))
+    pair_of_option = np.repeat(np.arange(len(options.node)), np.diff(options.first))
+    np.maximum.at(most, (np.repeat(pair_of_option, np.diff(packing.first)), packing.limit), packing.amount)
+    # Sums of floats: one part in 2^52 more or less decides nothing but whether a limit is kept.
+    return np.asarray((total + rows @ most) * (1 + 1e-12) > packing.limits.capacity)
 
 
 def held(busy: Busy, slot_of: Int32s) -> Held:

@@ -88,7 +88,7 @@ def verify(request: pb.PlanRequest, plan: pb.Plan, objective: pb.Objective | Non
     violations = [*checked.references(), *checked.rows()]
     if checked.entries.size:
         violations += [*checked.times(), *checked.shapes()]
-    violations += checked.quota()
+    violations += [*checked.quota(), *checked.nodes()]
     if objective is not None:
         violations += checked.value(objective)
     return violations
@@ -220,7 +220,7 @@ class _Check:
         """Whether a sound row would fit if nothing were in use."""
         pair = int(self.queue[row]), int(self.shape[row])
         if pair not in self._fitting:
-            room = dict(enumerate(self.tree.empty[self.tree.queue[pair[0]]].tolist()))
+            room = dict(enumerate(self.tree.empty[self.tree.queue[pair[0]]].tolist())) | self.tree.nodes.roof
             try:
                 self._fitting[pair] = self.demand(self.tree.offer[pair[0]], pair[1]).split(room, all_of_it=False)
             except TooMany:
@@ -276,10 +276,12 @@ class _Check:
             totals = self.amounts.totals[kind] or {}
             try:
                 if not self.demand(offer, shape).split(totals, all_of_it=True):
-                    held = ", ".join(f"{x} {self.tree.cell_name(c)}" for c, x in totals.items()) or "nothing"
+                    quota = {c: x for c, x in totals.items() if c < self.tree.cells}
+                    held = ", ".join(f"{x} {self.tree.cell_name(c)}" for c, x in quota.items()) or "nothing"
                     faults[position] = (
                         f"its queue could not give it {held}: that is not its request in one flavor for each pod set "
-                        "and resource group, among those that the queue lists and the pod set does not exclude"
+                        "and resource group, among those that the queue lists, the pod set does not exclude and the "
+                        "nodes have room for, held by as many pods"
                     )
             except TooMany:
                 faults[position] = "has too many pod sets to say whether its assignment is what it asks for"
@@ -298,8 +300,8 @@ class _Check:
             return np.searchsorted(instants, time).astype(np.int64)
 
         node = tree.queue[self.queue[self.workload[k]]]
-        planned, entry = held_by(node, at(start), at(end), self.amounts.kind[self.assignment[k]], self.amounts)
-        in_use, _ = held_by(tree.queue[self.queue[running]], at(0 * remaining), at(remaining), held, amounts)
+        planned, entry = held_by(node, at(start), at(end), self.amounts.kind[self.assignment[k]], self.amounts.quota)
+        in_use, _ = held_by(tree.queue[self.queue[running]], at(0 * remaining), at(remaining), held, amounts.quota)
         reserved = Use(reservations[0], reservations[1], reservations[2], at(begins), at(ends))
         fixed = in_use.joined(reserved)
         steps = Steps(tree, fixed.joined(planned), len(instants))
@@ -326,6 +328,35 @@ class _Check:
             kept = f"{reserved.amount[r]} for {tree.names[reserved.node[r]]}"
             message = f"the plan leaves no room for the reservation of {kept}: {shortage(reserved, r)}"
             yield pb.Violation(at_ms=self.now + begins[r], message=message)
+
+    def nodes(self) -> Iterator[pb.Violation]:
+        """The pods of each start fit onto the nodes of their flavors, with all that run then."""
+        k, tree = self.entries, self.tree
+        if not tree.nodes.roof:
+            return
+        start, end = self.start[k], self.start[k] + self.duration[self.workload[k]]
+        _, remaining, held, amounts = self._running()
+        instants = distinct(np.concatenate((start, end, np.zeros_like(remaining), remaining)))
+
+        def at(time: Ints) -> Ints:
+            return np.searchsorted(instants, time).astype(np.int64)
+
+        planned, entry = held_by(
+            0 * k, at(start), at(end), self.amounts.kind[self.assignment[k]], self.amounts.on_nodes
+        )
+        in_use, _ = held_by(0 * held, at(0 * remaining), at(remaining), held, amounts.on_nodes)
+        whole = in_use.joined(planned)
+        exact = object if whole.amount.sum(dtype=np.float64) >= LONGEST else np.int64
+        lacks: dict[int, str] = {}
+        for number in np.unique(planned.cell).tolist():
+            on, roof = whole.cell == number, tree.nodes.roof[number]
+            changes = np.zeros(len(instants) + 1, dtype=exact)
+            np.add.at(changes, whole.start[on], whole.amount[on].astype(exact))
+            np.subtract.at(changes, whole.end[on], whole.amount[on].astype(exact))
+            over = np.cumsum(changes) > roof
+            for j in entry[(planned.cell == number) & over[planned.start]].tolist():
+                lacks.setdefault(int(k[j]), tree.cell_name(tree.nodes.cell[number]))
+        yield from self.told(lacks, lambda k: f"starts without room on nodes for its pods' {lacks[k]}")
 
     def _running(self) -> tuple[Ints, Ints, Ints, Amounts]:
         """Rows that have quota now, how long they keep it, and the kind of assignment that each holds."""
@@ -380,9 +411,9 @@ class _Check:
             return 0.0
         tree, amounts = self.tree, self.amounts
         taken = np.zeros((len(amounts.kind), len(tree.resources)))
-        size = np.diff(amounts.first)
-        resource = amounts.cell % max(1, len(tree.resources))
-        np.add.at(taken, (np.repeat(np.arange(len(size)), size), resource), amounts.amount)
+        size = np.diff(amounts.quota.first)
+        resource = amounts.quota.cell % max(1, len(tree.resources))
+        np.add.at(taken, (np.repeat(np.arange(len(size)), size), resource), amounts.quota.amount)
         row = self.workload[k]
         whole = tree.whole[tree.queue[self.queue[row]]]
         part = (taken[amounts.kind[self.assignment[k]]] / np.maximum(1, whole)).max(axis=1, initial=0)

@@ -7,7 +7,7 @@ The quota formulas are Kueue 0.17's (``pkg/cache/scheduler/resource_node.go``).
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from solver.api import planner_pb2 as pb
+from solver.verify_nodes import NodeCounts
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -64,6 +65,8 @@ class Tree:
         self.resources = list(quota.resources)
         self.flavors = [flavor.name for flavor in quota.flavors]
         self.cells = len(self.resources) * len(self.flavors)
+        self.nodes = NodeCounts(quota, offset=self.cells)
+        """What pods count on nodes. These counts are numbered as if they were further cells."""
         offers = [_offer(queue) for queue in quota.cluster_queues]
         self.offers = list(dict.fromkeys(offers))
         """What queues offer, each kind once."""
@@ -223,11 +226,18 @@ def _depth(name: str, above: Mapping[str, str], doubtful: Collection[str]) -> in
     return None
 
 
+class Columns(NamedTuple):
+    """What kinds of assignments hold: kind ``k`` has the entries ``first[k] … first[k+1]`` of the other two."""
+
+    first: Ints
+    cell: Ints
+    amount: Ints
+
+
 class Amounts:
     """A table of assignments. Many may be the same, so each *kind* is read once.
 
-    Kind ``k`` holds ``totals[k]`` (amount by cell), or nothing that makes sense. The same by columns: entries
-    ``first[k] … first[k+1]`` of ``cell`` and ``amount``.
+    Kind ``k`` holds ``totals[k]`` (amount by cell, counts on nodes included), or nothing that makes sense.
     """
 
     def __init__(self, assignments: Sequence[pb.Assignment], tree: Tree) -> None:
@@ -242,21 +252,30 @@ class Amounts:
             self.kind[position] = kind
         self.sound = np.array([total is not None for total in self.totals], dtype=np.bool_)
         """Kinds that make sense: ``bool [kinds]``."""
-        sizes = [len(total or ()) for total in self.totals]
-        self.first = np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
-        self.cell = np.array([cell for total in self.totals for cell in total or ()], dtype=np.int64)
-        self.amount = np.array([x for total in self.totals for x in (total or {}).values()], dtype=np.int64)
+        self.quota = self._columns(lambda cell: cell < tree.cells)
+        """What each kind takes of quota."""
+        self.on_nodes = self._columns(lambda cell: cell >= tree.cells)
+        """What each kind counts on nodes."""
+
+    def _columns(self, wanted: Callable[[int], bool]) -> Columns:
+        entries = [[(cell, x) for cell, x in (total or {}).items() if wanted(cell)] for total in self.totals]
+        first = np.concatenate(([0], np.cumsum([len(of_kind) for of_kind in entries], dtype=np.int64)))
+        cell, amount = np.array([e for of_kind in entries for e in of_kind], dtype=np.int64).reshape(-1, 2).T
+        return Columns(first, cell, amount)
 
 
 def _totals(assignment: pb.Assignment, tree: Tree) -> dict[int, int] | None:
-    if not len(assignment.flavors) == len(assignment.resources) == len(assignment.amounts):
+    columns = assignment.flavors, assignment.resources, assignment.amounts, assignment.pods or assignment.amounts
+    if len({len(column) for column in columns}) > 1:
         return None
     totals: dict[int, int] = defaultdict(int)
-    for flavor, resource, amount in zip(assignment.flavors, assignment.resources, assignment.amounts, strict=True):
-        cell = tree.cell(flavor, resource)
-        if cell is None or not 0 <= amount <= LONGEST:
+    for k, (flavor, resource, amount, _) in enumerate(zip(*columns, strict=True)):
+        cell, pods = tree.cell(flavor, resource), assignment.pods[k] if assignment.pods else 0
+        if cell is None or not 0 <= amount <= LONGEST or not 0 <= pods <= LONGEST:
             return None
         totals[cell] += amount
+        for number, count in tree.nodes.counted(cell, *((amount // pods, pods) if pods else (1, amount))).items():
+            totals[number] += count
     return {cell: amount for cell, amount in totals.items() if amount > 0}
 
 
@@ -273,12 +292,12 @@ class Use(NamedTuple):
         return Use(*(np.concatenate(pair) for pair in zip(self, other, strict=True)))
 
 
-def held_by(node: Ints, start: Ints, end: Ints, kind: Ints, amounts: Amounts) -> tuple[Use, Ints]:
+def held_by(node: Ints, start: Ints, end: Ints, kind: Ints, held: Columns) -> tuple[Use, Ints]:
     """What rows hold at their nodes, by cell, and to which row each entry belongs."""
-    sizes = amounts.first[kind + 1] - amounts.first[kind]
+    sizes = held.first[kind + 1] - held.first[kind]
     row = np.repeat(np.arange(len(node)), sizes)
-    entry = np.arange(len(row)) + np.repeat(amounts.first[kind] - np.cumsum(sizes) + sizes, sizes)
-    return Use(node[row], amounts.cell[entry], amounts.amount[entry], start[row], end[row]), row
+    entry = np.arange(len(row)) + np.repeat(held.first[kind] - np.cumsum(sizes) + sizes, sizes)
+    return Use(node[row], held.cell[entry], held.amount[entry], start[row], end[row]), row
 
 
 class Steps:
@@ -399,6 +418,14 @@ def shape_meant(shape: pb.RequestShape, resources: int, flavors: int) -> bool:
     return True
 
 
+def _way(sizes: Mapping[int, int], pods: int, nodes: NodeCounts) -> dict[int, int]:
+    """What pods take, by what one of them asks of each cell."""
+    way = {cell: size * pods for cell, size in sizes.items()}
+    for cell, size in sizes.items():
+        way.update(nodes.counted(cell, size, pods))
+    return way
+
+
 class TooMany(Exception):
     """A request of so many parts that the ways to split an assignment cannot all be looked at."""
 
@@ -411,7 +438,7 @@ class Demand:
 
     def __init__(self, shape: pb.RequestShape, offer: Offer, tree: Tree) -> None:
         self.parts: list[list[dict[int, int]]] = []
-        """For each part, for each flavor it may be held in, the amount of each cell."""
+        """For each part, for each flavor it may be held in, the amount of each cell, and what it counts on nodes."""
         self.covered = True
         """Whether the queue offers all that is asked for."""
         group_of = {resource: group for group, (resources, _) in enumerate(offer) for resource in resources}
@@ -423,11 +450,18 @@ class Demand:
                 if resource not in group_of:
                     self.covered = False
                     continue
-                asked[group_of[resource]][resource] += amount * pod_set.count
-            for group, amounts in asked.items():
+                asked[group_of[resource]][resource] += amount
+            for group, sizes in asked.items():
                 flavors = [f for f in offer[group][1] if f not in pod_set.excluded_flavors]
+                by_cell = [
+                    {cell: x for r, x in sizes.items() if (cell := tree.cell(f, r)) is not None} for f in flavors
+                ]
                 self.parts.append(
-                    [{cell: x for r, x in amounts.items() if (cell := tree.cell(f, r)) is not None} for f in flavors]
+                    [
+                        _way(each, pod_set.count, tree.nodes)
+                        for each in by_cell
+                        if not any(tree.nodes.too_large(cell, size) for cell, size in each.items())
+                    ]
                 )
 
     def split(self, room: Mapping[int, int], *, all_of_it: bool) -> bool:

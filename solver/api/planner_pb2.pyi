@@ -62,6 +62,7 @@ class Reason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     LATE_NO_ROOM: _ClassVar[Reason]
     RELEASED: _ClassVar[Reason]
     NOT_OURS: _ClassVar[Reason]
+    WAITS_FOR_NODES: _ClassVar[Reason]
 
 class RejectionKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -101,6 +102,7 @@ LATE_ALREADY: Reason
 LATE_NO_ROOM: Reason
 RELEASED: Reason
 NOT_OURS: Reason
+WAITS_FOR_NODES: Reason
 REJECTION_KIND_UNSPECIFIED: RejectionKind
 INVALID: RejectionKind
 NEVER_FITS: RejectionKind
@@ -169,10 +171,22 @@ class Quota(_message.Message):
     def __init__(self, resources: _Optional[_Iterable[str]] = ..., flavors: _Optional[_Iterable[_Union[ResourceFlavor, _Mapping]]] = ..., cohorts: _Optional[_Iterable[_Union[Cohort, _Mapping]]] = ..., cluster_queues: _Optional[_Iterable[_Union[ClusterQueue, _Mapping]]] = ...) -> None: ...
 
 class ResourceFlavor(_message.Message):
-    __slots__ = ("name",)
+    __slots__ = ("name", "nodes")
     NAME_FIELD_NUMBER: _ClassVar[int]
+    NODES_FIELD_NUMBER: _ClassVar[int]
     name: str
-    def __init__(self, name: _Optional[str] = ...) -> None: ...
+    nodes: _containers.RepeatedCompositeFieldContainer[NodeGroup]
+    def __init__(self, name: _Optional[str] = ..., nodes: _Optional[_Iterable[_Union[NodeGroup, _Mapping]]] = ...) -> None: ...
+
+class NodeGroup(_message.Message):
+    __slots__ = ("count", "resources", "amounts")
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    RESOURCES_FIELD_NUMBER: _ClassVar[int]
+    AMOUNTS_FIELD_NUMBER: _ClassVar[int]
+    count: int
+    resources: _containers.RepeatedScalarFieldContainer[int]
+    amounts: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, count: _Optional[int] = ..., resources: _Optional[_Iterable[int]] = ..., amounts: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Cohort(_message.Message):
     __slots__ = ("name", "parent", "quotas")
@@ -267,14 +281,16 @@ class PodSet(_message.Message):
     def __init__(self, count: _Optional[int] = ..., min_count: _Optional[int] = ..., resources: _Optional[_Iterable[int]] = ..., amounts: _Optional[_Iterable[int]] = ..., excluded_flavors: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Assignment(_message.Message):
-    __slots__ = ("flavors", "resources", "amounts")
+    __slots__ = ("flavors", "resources", "amounts", "pods")
     FLAVORS_FIELD_NUMBER: _ClassVar[int]
     RESOURCES_FIELD_NUMBER: _ClassVar[int]
     AMOUNTS_FIELD_NUMBER: _ClassVar[int]
+    PODS_FIELD_NUMBER: _ClassVar[int]
     flavors: _containers.RepeatedScalarFieldContainer[int]
     resources: _containers.RepeatedScalarFieldContainer[int]
     amounts: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, flavors: _Optional[_Iterable[int]] = ..., resources: _Optional[_Iterable[int]] = ..., amounts: _Optional[_Iterable[int]] = ...) -> None: ...
+    pods: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, flavors: _Optional[_Iterable[int]] = ..., resources: _Optional[_Iterable[int]] = ..., amounts: _Optional[_Iterable[int]] = ..., pods: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Workloads(_message.Message):
     __slots__ = ("id", "cluster_queue", "shape", "state", "created_ms", "release_ms", "duration_ms", "due_ms", "hard", "weight", "priority", "assignment", "reserved_ms", "evicted")

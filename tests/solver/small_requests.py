@@ -74,7 +74,9 @@ def quotas(draw: st.DrawFn) -> pb.Quota:
     """Trees up to three cohorts deep with one or two resources and one to three flavors."""
     quota = pb.Quota(resources=["gpu", "cpu"][: draw(st.integers(1, 2))])
     for k in range(draw(st.integers(1, 3))):
-        quota.flavors.add(name=f"f{k}")
+        flavor = quota.flavors.add(name=f"f{k}")
+        for size in draw(st.lists(st.integers(0, 4), max_size=2)) if draw(st.integers(0, 2)) == 0 else ():
+            flavor.nodes.add(count=draw(st.integers(1, 3)), resources=[0], amounts=[size])
     cohorts = ["a", "b", "c"][: draw(st.integers(0, 3))]
     resources, flavors = range(len(quota.resources)), range(len(quota.flavors))
 
@@ -137,6 +139,7 @@ def requests(draw: st.DrawFn, rows: int = 12, states: tuple[int, ...] = STATES) 
                 flavors=[draw(st.integers(0, flavors - 1))] * resources,
                 resources=range(resources),
                 amounts=[draw(st.integers(0, 4)) for _ in range(resources)],
+                pods=draw(st.sampled_from([[], [1] * resources, [2] * resources])),
             )
     nodes = [queue.name for queue in result.quota.cluster_queues] + [c.name for c in result.quota.cohorts]
     for _ in range(draw(st.sampled_from([0, 0, 1, 2]))):

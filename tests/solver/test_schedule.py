@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from naive_nodes import Pods, pods_of_assignment, pods_of_option, within_counts
 from small_requests import NOW, add, request, requests
 
 from solver.api import planner_pb2 as pb
@@ -44,8 +46,8 @@ def options_of(problem: Problem, row: int) -> range:
 class Plainly:
     """Everything that is placed so far; use during a span of time is added up anew after each placement."""
 
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
+    def __init__(self, problem: Problem, asked: pb.PlanRequest) -> None:
+        self.problem, self.asked = problem, asked
         self.placed: list[tuple[int, int, int, int]] = []
         self._usage: dict[tuple[int, int, int], np.ndarray] = {}
 
@@ -55,7 +57,7 @@ class Plainly:
         if key in self._usage:
             return self._usage[key]
         problem, usage = self.problem, self.problem.tree.no_usage()
-        for node, cell, amount, start, stop, _ in zip(*problem.busy, strict=True):
+        for node, cell, amount, start, stop, *_ in zip(*problem.busy, strict=True):
             if start < end and stop > begin:
                 take(problem.tree.arrays, usage, node, cell, amount)
         for row, option, start, stop in self.placed:
@@ -64,16 +66,32 @@ class Plainly:
         self._usage[key] = usage
         return usage
 
+    def pods(self, begin: int, end: int) -> Pods:
+        """Pods that are there during a part of [begin, end)."""
+        quota, work, busy = self.asked.quota, self.asked.workloads, self.problem.busy
+        pods: Pods = Counter()
+        ends = dict(zip(busy.row.tolist(), busy.end.tolist(), strict=True))
+        for row, stop in ends.items():
+            if row >= 0 and end > 0 and stop > begin:
+                pods += pods_of_assignment(quota, self.asked.assignments[work.assignment[row]])
+        for _, option, start, stop in self.placed:
+            if start < end and stop > begin:
+                pods += pods_of_option(self.problem, option)
+        return pods
+
     def fits(self, row: int, option: int, instants: list[tuple[int, int]]) -> bool:
         """Whether a row fits during each of some spans."""
-        return all(may_take(self.problem, self.usage(*span), row, option) for span in instants)
+        if not all(may_take(self.problem, self.usage(*span), row, option) for span in instants):
+            return False
+        mine = pods_of_option(self.problem, option)
+        return not mine or all(within_counts(self.asked.quota, self.pods(*span) + mine, mine) for span in instants)
 
 
 def plain_buckets(
-    problem: Problem, edge: np.ndarray, order: np.ndarray, due: np.ndarray
+    problem: Problem, asked: pb.PlanRequest, edge: np.ndarray, order: np.ndarray, due: np.ndarray
 ) -> tuple[dict[int, int], dict[int, int]]:
     """Bucket and option of each row, by trying one bucket after the other."""
-    plainly, start, option = Plainly(problem), {}, {}
+    plainly, start, option = Plainly(problem, asked), {}, {}
     floor: dict[int, int] = {}
     buckets = len(edge) - 1
     for row in order:
@@ -96,10 +114,10 @@ def plain_buckets(
     return start, option
 
 
-def plain_exact(scheduler: Scheduler, order: np.ndarray, chosen: np.ndarray) -> dict[int, int]:
+def plain_exact(scheduler: Scheduler, asked: pb.PlanRequest, order: np.ndarray, chosen: np.ndarray) -> dict[int, int]:
     """Start of each row, by trying one millisecond after the other."""
     problem = scheduler.problem
-    plainly, start, now = Plainly(problem), {}, 0
+    plainly, start, now = Plainly(problem, asked), {}, 0
     others = problem.state != State.PENDING
     for row in np.flatnonzero(others):
         begin, option = int(scheduler.fixed.start[row]), int(scheduler.fixed.option[row])
@@ -120,11 +138,11 @@ def plain_exact(scheduler: Scheduler, order: np.ndarray, chosen: np.ndarray) -> 
 @rule(max_examples=40)
 @given(requests(), st.randoms(use_true_random=False))
 def test_slots_are_the_tree(request_, random):
-    """Whatever is in use, each row fits the slots exactly when it fits the full tree."""
+    """Whatever is in use, each row fits the slots of quota exactly when it fits the full tree."""
     problem = decode(request_)
-    slots, needs, _, slot_of = compact(problem)
+    slots, needs, _, slot_of, nodes = compact(problem)
     usage, use = problem.tree.no_usage(), np.zeros(len(slots.up), dtype=np.int64)
-    for node, cell, amount, _, _, _ in zip(*problem.busy, strict=True):
+    for node, cell, amount, *_ in zip(*problem.busy, strict=True):
         if random.random() < 0.5:
             take(problem.tree.arrays, usage, node, cell, amount)
             if slot_of[node, cell] >= 0:
@@ -133,7 +151,7 @@ def test_slots_are_the_tree(request_, random):
     random.shuffle(rows)
     for row in rows:
         option = random.choice(options_of(problem, row))
-        k = range(needs.first[option], needs.first[option + 1])
+        k = [i for i in range(needs.first[option], needs.first[option + 1]) if needs.slot[i] < nodes]
         fit = all(needs.amount[i] <= max(0, room(slots, use, needs.slot[i])) for i in k)
         assert fit == may_take(problem, usage, row, option)
         taken(problem, usage, row, option)
@@ -150,14 +168,14 @@ def test_buckets_are_the_earliest(request_, random):
     edge = np.unique([0, *(random.randint(1, 60) for _ in range(12)), problem.horizon])
     order = np.array(random.sample(range(len(problem)), len(problem)), dtype=np.int64)
     due = problem.due if random.random() < 0.5 else np.full(len(problem), NEVER)
-    slots, needs, held, _ = scheduler.compact
+    slots, needs, held, *_ = scheduler.compact
     bucket, option = np.full(len(problem), -1, dtype=np.int32), np.full(len(problem), -1, dtype=np.int32)
     place(
         slots, needs, scheduler.hints, scheduler.rows, edge, make_use(slots, held, edge), order, due,
         np.zeros(len(scheduler.floor), dtype=np.int64), np.zeros(scheduler.hints.size, dtype=np.int32), bucket, option,
         scheduler.stop,
     )  # fmt: skip
-    start, chosen = plain_buckets(problem, edge, order, due)
+    start, chosen = plain_buckets(problem, request_, edge, order, due)
     got = {row: int(bucket[row]) for row in range(len(problem)) if 0 <= bucket[row] < len(edge) - 1}
     assert got == start
     assert {row: int(option[row]) for row in got} == chosen
@@ -174,7 +192,7 @@ def test_exact_starts_are_the_earliest(request_, random):
     for row in order:
         chosen[row] = random.choice(options_of(problem, row))
     start, option = scheduler.exactly(order, chosen)
-    assert {row: int(start[row]) for row in order} == plain_exact(scheduler, order, chosen)
+    assert {row: int(start[row]) for row in order} == plain_exact(scheduler, request_, order, chosen)
     assert (option[order] == chosen[order]).all()
 
 
