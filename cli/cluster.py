@@ -187,7 +187,7 @@ def _apply(cluster: LocalCluster) -> None:
     if not MANIFESTS.exists():
         raise LocalClusterError(f"there is no {MANIFESTS}: `punctual cluster` works from a checkout of the repository")
     cluster.kubectl("apply", "-f", Path(building.__file__).with_name("example-queues.yaml"))
-    for file in ("namespace.yaml", "rbac.yaml"):
+    for file in ("namespace.yaml", "rbac.yaml", "in-force.yaml"):
         cluster.kubectl("apply", "--server-side", "-f", MANIFESTS / "controller" / file)
     for part in ("guards", "gates"):
         cluster.kubectl("apply", "--server-side", "-k", MANIFESTS / part)

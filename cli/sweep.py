@@ -7,14 +7,11 @@ import signal
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from scheduler.logs import LogFormat, configure
-
-if TYPE_CHECKING:
-    from scheduler.sweep import Orders
 
 FAILED, USAGE = 1, 2
 """Exit codes."""
@@ -28,10 +25,16 @@ class Loss(StrEnum):
 
 
 def sweep(
-    on_loss: Annotated[Loss, typer.Option(help="Release what waits, or only say that nobody does.")] = Loss.RELEASE,
+    on_loss: Annotated[
+        Loss | None,
+        typer.Option(help="Release what waits, or only say that nobody does.", show_default="the policy's; release"),
+    ] = None,
     after: Annotated[
-        str, typer.Option(metavar="DURATION", help="How long the controller must have been gone.")
-    ] = "10m",
+        str | None,
+        typer.Option(
+            metavar="DURATION", help="How long the controller must have been gone.", show_default="the policy's; 10m"
+        ),
+    ] = None,
     rate: Annotated[float, typer.Option(metavar="N", help="Releases a second at most.", min=0.01)] = 5.0,
     lease_namespace: Annotated[
         str, typer.Option(envvar="POD_NAMESPACE", metavar="NAME", help="Namespace of the controller's Lease.")
@@ -68,17 +71,25 @@ def sweep(
     1 something could not be released; 2 wrong usage, or no cluster configured.
     """
     from scheduler.apiserver import NoCluster, connect
+    from scheduler.in_force import find_policy
     from scheduler.notices import Notices
-    from scheduler.sweep import Sweeper
+    from scheduler.settings import SECOND
+    from scheduler.sweep import Orders, Sweeper
 
     configure(log_format or (LogFormat.TEXT if sys.stderr.isatty() else LogFormat.JSON))
-    orders = _orders(on_loss, after, rate, lease_namespace, lease)
+    given = None if after is None else _duration(after)
     try:
         api = connect(kubeconfig, context, connections=4)
     except NoCluster as error:
         raise _usage(str(error)) from None
+
+    def orders() -> Orders:
+        policy = find_policy(api, lease_namespace).policy.on_controller_loss
+        hold = (on_loss or Loss(policy.action)) is Loss.HOLD
+        return Orders(hold, (policy.after if given is None else given) / SECOND, rate)
+
     notices = Notices(api)
-    sweeper = Sweeper(api, orders, notices)
+    sweeper = Sweeper(api, lease_namespace, lease, orders, notices)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sweeper.stop())
     notices.start()
@@ -92,13 +103,11 @@ def sweep(
         raise typer.Exit(FAILED)
 
 
-def _orders(on_loss: Loss, after: str, rate: float, namespace: str, lease: str) -> Orders:
+def _duration(text: str) -> int:
     from scheduler.annotations import parse_estimate
-    from scheduler.settings import SECOND
-    from scheduler.sweep import Orders
 
     try:
-        return Orders(namespace, lease, on_loss is Loss.HOLD, parse_estimate(after) / SECOND, rate)
+        return parse_estimate(text)
     except ValueError as error:
         raise _usage(f"--after: {error}") from None
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import NamedTuple, Protocol
 
@@ -121,21 +121,30 @@ class Orders:
         Releases a second at most.
     """
 
-    namespace: str
-    lease: str
     hold: bool = False
     after: float = 600.0
     rate: float = 5.0
 
 
 class Sweeper:
-    """Waits until the Lease is abandoned, then releases what waits, and what comes, until it moves again."""
+    """Waits until the Lease is abandoned, then releases what waits, and what comes, until it moves again.
 
-    def __init__(self, api: ApiServer, orders: Orders, tells: Tells, silence: Silence | None = None) -> None:
+    Parameters
+    ----------
+    namespace, name
+        Of the Lease.
+    orders
+        Asked again and again, also in the middle of it: somebody may decide that work is to be held after all. Raises
+        ApiError when they cannot be read; then nothing is released.
+    """
+
+    def __init__(self, api: ApiServer, namespace: str, name: str, orders: Callable[[], Orders], tells: Tells) -> None:
         self._api = api
-        self._orders = orders
+        self._lease = Reference("Lease", namespace, name, "")
+        self._read_orders = orders
+        self._orders = Orders(hold=True)
         self._tells = tells
-        self._silence = silence or Silence(api, orders.namespace, orders.lease)
+        self._silence = Silence(api, namespace, name)
         self._stop = threading.Event()
         self._refused: set[str] = set()
         self.released = 0
@@ -152,12 +161,12 @@ class Sweeper:
 
     def run(self) -> End:
         """Work until the Lease moves, or until stopped; with orders to hold, until it is clear that nobody renews."""
-        log.info("watching the Lease", extra={"lease": f"{self._orders.namespace}/{self._orders.lease}"})
+        log.info("watching the Lease", extra={"lease": str(self._lease)})
         while not self._stop.is_set():
             look = self._look()
             if look is not None and look.moved:
                 return End.ALIVE
-            if look is not None and look.silent >= max(self._orders.after, look.floor):
+            if look is not None and self._renew_orders() and look.silent >= max(self._orders.after, look.floor):
                 return self._lost()
             self._stop.wait(EVERY)
         return End.STOPPED
@@ -170,19 +179,29 @@ class Sweeper:
             log.warning("the Lease cannot be read: %s", error)
             return None
 
+    def _renew_orders(self) -> bool:
+        """False when they cannot be read."""
+        try:
+            self._orders = self._read_orders()
+        except ApiError as error:
+            log.warning("the policy cannot be read: %s", error)
+            return False
+        return True
+
     def _lost(self) -> End:
         waiting = self._waiting()
         then = "held (onControllerLoss: hold)" if self._orders.hold else "let go, what is due first first"
         message = f"the controller has not renewed its Lease for {self._after()}; {len(waiting)} wait and are {then}"
         log.error("%s", message)
-        lease = Reference("Lease", self._orders.namespace, self._orders.lease, self._silence.uid)
-        self._tells.event(lease, "Warning", "ControllerLost", message)
-        if self._orders.hold:
-            return End.HELD
+        self._tells.event(replace(self._lease, uid=self._silence.uid), "Warning", "ControllerLost", message)
         while not self._stop.is_set():
+            if self._orders.hold:
+                return End.HELD
             end = self._round(waiting)
             if end is not None:
                 return end
+            while not self._renew_orders() and not self._stop.wait(EVERY):
+                pass
             waiting = self._waiting()
         return End.STOPPED
 

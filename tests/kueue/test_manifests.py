@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from localcluster.policies import wait_for_policies
 from localcluster.rest import ApiError
@@ -221,6 +223,66 @@ def test_waiting_jobs_stay_as_they_are(team: Team, alice: Any, change: Any, mess
         with pytest.raises(ApiError, match=message) as refused:
             call("PATCH", f"{team.jobs}/a", change)
         assert refused.value.status == 403
+
+
+def test_a_job_that_is_not_to_be_suspended_waits_all_the_same(team: Team, wait_until: Any) -> None:
+    """Created with suspend: false, a Job is suspended by Kueue and gated by us."""
+    job = team.job("a", spec={"suspend": False})
+    assert (job["spec"]["suspend"], gates_of(job)) == (True, [GATE])
+    wait_until(lambda: team.condition("a", "QuotaReserved").get("reason") == "AdmissionGated", "a gated Workload")
+    assert team.get_job("a")["spec"]["suspend"] is True
+
+
+def documented(heading: str) -> list[str]:
+    """The YAML examples of a chapter of docs/operating.md."""
+    page = (MANIFESTS.parent / "docs" / "operating.md").read_text()
+    chapter = page.partition(f"## {heading}\n")[2].partition("\n## ")[0]
+    return re.findall(r"```yaml\n(.*?)```", chapter, re.DOTALL)
+
+
+URGENT = {"punctual.kueue/bypass": "outage of the payment service"}
+
+
+def test_an_emergency_passes_by_the_plan(team: Team, alice: Any, wait_until: Any) -> None:
+    """As documented: whoever is given the verb `bypass` makes a Job without a gate, and the record of it stays."""
+    job, roles = documented("An emergency")
+    team.cluster.kubectl("apply", "-f", "-", stdin=roles.replace("research", team.name))
+    body = team.job_body("urgent", annotations=yaml.safe_load(job)["metadata"]["annotations"])
+    wait_until(lambda: alice("POST", f"{team.jobs}?dryRun=All", body), "her right")
+    job = alice("POST", team.jobs, body)
+    assert gates_of(job) == []
+    assert job["metadata"]["annotations"]["punctual.kueue/bypassed-by"] == ALICE
+    wait_until(lambda: team.admitted("urgent"), "its admission")
+    for change in ({"punctual.kueue/bypass": None}, {"punctual.kueue/bypassed-by": "bob"}):
+        with pytest.raises(ApiError, match="the record of it stays") as refused:
+            team.cluster.api("PATCH", f"{team.jobs}/urgent", {"metadata": {"annotations": change}})
+        assert refused.value.status == 403
+
+
+def test_an_ownerless_workload_passes_by_too(team: Team) -> None:
+    """The same for a Workload that nobody owns; cluster-admin holds every verb."""
+    body = workload_body("w", team.queue, annotations=URGENT)
+    workload = team.cluster.api("POST", team.workloads, body)
+    assert gates_of(workload) == []
+    assert workload["metadata"]["annotations"]["punctual.kueue/bypassed-by"]
+
+
+def test_nobody_else_passes_by(team: Team, alice: Any) -> None:
+    """Without the verb the Job is refused, with what to do; a forged record too, and an emergency that comes later."""
+    with pytest.raises(
+        ApiError, match=r'alice may not pass by the plan \(that takes the RBAC verb "bypass"'
+    ) as refused:
+        alice("POST", team.jobs, team.job_body("a", annotations=URGENT))
+    assert refused.value.status == 403
+    with pytest.raises(ApiError, match='verb "bypass" on workloads'):
+        alice("POST", team.workloads, workload_body("w", team.queue, annotations=URGENT))
+    with pytest.raises(ApiError, match="written by Punctual only"):
+        alice("POST", team.jobs, team.job_body("a", annotations={"punctual.kueue/bypassed-by": "bob"}))
+    assert gates_of(alice("POST", team.jobs, team.job_body("a", annotations={"punctual.kueue/bypass": ""}))) == [GATE]
+    for call in (alice, team.cluster.api):
+        with pytest.raises(ApiError, match="counts at creation only"):
+            call("PATCH", f"{team.jobs}/a", {"metadata": {"annotations": URGENT}})
+    assert gates_of(team.get_job("a")) == [GATE]
 
 
 def test_waiting_jobs_may_be_edited_otherwise(team: Team, alice: Any) -> None:

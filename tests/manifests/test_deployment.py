@@ -29,17 +29,26 @@ def containers() -> dict[str, Any]:
     return {each["name"]: each for each in deployment["spec"]["template"]["spec"]["containers"]}
 
 
-@pytest.mark.parametrize("name", ["controller", "solver"])
+def sweeper() -> dict[str, Any]:
+    """The only container of the CronJob that lets work go when no controller runs."""
+    job = yaml.safe_load((MANIFESTS / "sweeper" / "cronjob.yaml").read_text())
+    (container,) = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
+    return dict(container)
+
+
+@pytest.mark.parametrize("name", ["controller", "solver", "sweeper"])
 def test_its_arguments_are_understood(name: str) -> None:
     """Each container's arguments are a command and options that this version has."""
-    command, *options = containers()[name]["args"]
+    command, *options = {**containers(), "sweeper": sweeper()}[name]["args"]
     group: Any = typer.main.get_command(app)
     group.commands[command].make_context(command, options)  # raises on an option that does not exist
 
 
 def test_the_image_is_of_this_version() -> None:
     """Whoever applies the manifests of a release gets its image."""
-    assert {each["image"] for each in containers().values()} == {f"kueue-punctual:{version('kueue-punctual')}"}
+    assert {each["image"] for each in (*containers().values(), sweeper())} == {
+        f"kueue-punctual:{version('kueue-punctual')}"
+    }
 
 
 def test_both_speak_over_the_same_socket() -> None:

@@ -58,6 +58,14 @@ def test_every_kind_is_guarded(guard: str, also: set[tuple[str, str, str]]) -> N
     assert all(spec["failurePolicy"] == "Fail" for spec in specs)
 
 
+def test_passing_by_is_guarded_for_every_kind() -> None:
+    """Whether somebody may pass by the plan is asked when anything that we gate is created; the record of it stays."""
+    (spec,) = policies("guards/bypass.yaml")
+    assert covered(spec) == ALL | {WORKLOADS}
+    assert all(rule["operations"] == ["CREATE", "UPDATE"] for rule in spec["matchConstraints"]["resourceRules"])
+    assert spec["failurePolicy"] == "Fail"
+
+
 @pytest.mark.parametrize("root", ROOTS, ids=lambda root: root.kind)
 def test_suspend_is_looked_for_where_it_is(root: RootKind) -> None:
     """The guard that keeps waiting work suspended reads the field where this kind has it."""
@@ -104,13 +112,20 @@ def test_the_controller_may_follow_what_it_plans_from() -> None:
     assert {"list", "watch"} <= set(rule["verbs"])
 
 
-def test_the_controller_may_release_every_kind() -> None:
-    """RBAC: it follows and releases all kinds of the table and Workloads, and may ungate nothing else."""
-    role = cluster_role()
+@pytest.mark.parametrize(
+    ("file", "verbs"),
+    [
+        ("controller/rbac.yaml", {"get", "list", "watch", "patch", "ungate"}),
+        ("sweeper/rbac.yaml", {"get", "list", "patch", "ungate"}),
+    ],
+)
+def test_controller_and_sweeper_may_release_every_kind(file: str, verbs: set[str]) -> None:
+    """RBAC: each releases all kinds of the table and Workloads, and may ungate nothing else."""
+    (role,) = (each for each in documents(file) if each["kind"] == "ClusterRole")
     released = {
         (group, resource)
         for rule in role["rules"]
-        if set(rule["verbs"]) == {"get", "list", "watch", "patch", "ungate"}
+        if set(rule["verbs"]) == verbs
         for group in rule["apiGroups"]
         for resource in rule["resources"]
     }

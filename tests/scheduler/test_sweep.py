@@ -20,7 +20,7 @@ from tests.scheduler.fake_apiserver import FakeApiServer, Refusal, a_job
 JOBS = "/apis/batch/v1/jobs"
 LEASES = "/apis/coordination.k8s.io/v1/leases"
 NAMESPACE, LEASE = "punctual-system", "punctual-controller"
-ORDERS = Orders(NAMESPACE, LEASE, after=0.3, rate=200)
+ORDERS = Orders(after=0.3, rate=200)
 CREATED = "2026-12-01T00:00:00Z"
 
 
@@ -68,7 +68,8 @@ class Running:
 
     def __init__(self, fake: FakeApiServer, orders: Orders = ORDERS) -> None:
         self.told = Told()
-        self.sweeper = Sweeper(fake.api(), orders, self.told)
+        self.orders = orders
+        self.sweeper = Sweeper(fake.api(), NAMESPACE, LEASE, lambda: self.orders, self.told)
         self.end: End | None = None
         self.thread = threading.Thread(target=self._run)
         self.thread.start()
@@ -253,6 +254,18 @@ def test_hold_only_says_so(fake: FakeApiServer, run: Callable[..., Running]) -> 
     ((_, reason, message),) = running.told.events
     assert reason == "ControllerLost"
     assert "1 wait and are held" in message
+
+
+def test_whoever_decides_to_hold_in_the_middle_of_it_is_heard(fake: FakeApiServer, run: Callable[..., Running]) -> None:
+    """Orders are read again and again: changed to hold, they end the sweep with what has gone so far."""
+    for number in range(40):
+        put(fake, f"job-{number:02}")
+    renew(fake)
+    running = run(rate=20)
+    eventually(lambda: len(swept(fake)) >= 2)
+    running.orders = replace(running.orders, hold=True)
+    assert running.ended() is End.HELD
+    assert 0 < len(gated(fake)) < 40
 
 
 def test_a_lease_that_is_not_there_is_silent_too(fake: FakeApiServer, run: Callable[..., Running]) -> None:
