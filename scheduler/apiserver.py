@@ -153,16 +153,49 @@ class ApiServer:
         A ``kubernetes.client.ApiClient``, configured by the ``kubernetes`` package; see :func:`connect`.
     namespace
         Namespace of the kubeconfig's context.
+    user
+        Name of a user to act as (who calls must have the right to); empty: as who we are.
     """
 
-    def __init__(self, client: Any, namespace: str = "default") -> None:
+    def __init__(self, client: Any, namespace: str = "default", user: str = "") -> None:
         self._client = client
         self.namespace = namespace
+        self._user = user
 
     @property
     def url(self) -> str:
         """Where it is."""
         return str(self._client.configuration.host)
+
+    def as_user(self, user: str) -> ApiServer:
+        """The same apiserver, called as somebody else (impersonation)."""
+        return ApiServer(self._client, self.namespace, user)
+
+    def date(self) -> str:
+        """The time that the apiserver puts on its answers, as HTTP writes it; empty if there is none on them.
+
+        Raises
+        ------
+        ApiError
+            No answer.
+        """
+        response = self._send("GET", "/version", None, None, "", READ_SECONDS)
+        _body(response)
+        return str(response.headers.get("Date", ""))
+
+    def text(self, path: str) -> str:
+        """What is at a path, as text: for what is no JSON.
+
+        Raises
+        ------
+        ApiError
+            As :meth:`request`.
+        """
+        response = self._send("GET", path, None, None, "", READ_SECONDS)
+        data = _body(response)
+        if response.status != 200:
+            raise _refusal(response.status, data)
+        return data.decode(errors="replace")
 
     def request(
         self,
@@ -247,6 +280,8 @@ class ApiServer:
         from kubernetes.client.exceptions import ApiException
 
         headers = {"Accept": "application/json", "User-Agent": "punctual"}
+        if self._user:
+            headers["Impersonate-User"] = self._user
         if body is not None:
             headers["Content-Type"] = content_type
         url = self.url + path + (f"?{urlencode(query)}" if query else "")
