@@ -107,7 +107,7 @@ def forecast(snapshot: Snapshot, response: pb.PlanResponse, clock: Clock = forma
             position = course.position[item.uid]
             planned.append((placement.rank, _planned(item, placement, course, position, now, clock)))
         else:
-            left.append(_left(item, plan.rejections.get(item.uid, "the planner left it out")))
+            left.append(_left(item, item.refused or plan.rejections.get(item.uid, "the planner left it out")))
     left += [_left(stranded.item, stranded.message) for stranded in snapshot.stranded]
     running.sort(key=lambda row: (row.start or 0, row.name))
     planned.sort(key=lambda entry: entry[0])

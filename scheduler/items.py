@@ -63,6 +63,8 @@ class Item:
     """Kueue's own words on why it has no quota, empty when it has."""
     bypassed_by: str = ""
     """Who let it pass by the plan; empty for all other work."""
+    refused: str = ""
+    """Why Kueue never admits it, however much is free; empty if it may."""
 
     @property
     def uid(self) -> str:
@@ -213,16 +215,16 @@ class Work:
         position = queues.position(cluster_queue)
         assert position is not None
         shape = queues.shape(facts.pod_sets, facts.reference.namespace, cluster_queue)
-        item = self._item(state, cluster_queue, gated or ours)
+        item = self._item(state, cluster_queue, gated or ours, shape.refused)
         return Verdict(
             item,
             position,
             shape,
             start=max(self.wishes.earliest_start or 0 if gated else 0, facts.requeue_at or 0),
-            complaints=self._oddities(item, shape.refused) if gated else self._bypass(),
+            complaints=self._oddities(item) if gated else self._bypass(),
         )
 
-    def _item(self, state: State, cluster_queue: str, ours: bool) -> Item:
+    def _item(self, state: State, cluster_queue: str, ours: bool, refused: str = "") -> Item:
         """``ours``: whether defaults of the policy are meant for it."""
         facts, wishes, queue = self.facts, self.wishes, self.settings.queue(cluster_queue)
         estimate = self._estimate(cluster_queue)
@@ -249,6 +251,7 @@ class Work:
             evicted=facts.evicted,
             message=facts.message,
             bypassed_by=self._annotations.get(BYPASSED_BY, ""),
+            refused=refused,
         )
 
     def _bypass(self) -> tuple[tuple[int, Complaint], ...]:
@@ -345,11 +348,9 @@ class Work:
         message = f"its owner {name} is a {kind}, which is not planned: it waits until {GATE} is taken off the {kind}"
         return 0, Complaint(reference, "UnknownOwner", message)
 
-    def _oddities(self, item: Item, refused: str) -> tuple[tuple[int, Complaint], ...]:
-        """What is odd about work that is planned all the same, or that Kueue refuses."""
+    def _oddities(self, item: Item) -> tuple[tuple[int, Complaint], ...]:
+        """What is odd about work that is planned all the same."""
         complaints = [(0, Complaint(self._root, "InvalidAnnotation", c.message)) for c in self.wishes.complaints]
-        if refused:
-            complaints.append((0, Complaint(self._root, "RefusedByKueue", f"Kueue will not admit it: {refused}")))
         if self._others:
             message = f"also waits for {', '.join(self._others)}, and starts after that is off"
             complaints.append((0, Complaint(self._root, "GatedByOthers", message)))

@@ -483,5 +483,5 @@ def _rejections(snapshot: Snapshot, problem: Problem) -> list[Complaint]:
         item = snapshot.items[rejected.row]
         if item.state == State.PENDING:
             reason, message = _REJECTED[rejected.kind]
-            complaints.append(Complaint(item.root, reason, message.format(rejected.message)))
+            complaints.append(Complaint(item.root, reason, message.format(item.refused or rejected.message)))
     return complaints

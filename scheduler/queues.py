@@ -69,7 +69,7 @@ class Shape:
 
     message: pb.RequestShape
     refused: str
-    """Why Kueue admits it never, however much is free; empty if it may."""
+    """Why Kueue never admits it, however much is free; empty if it may."""
 
 
 class QueueObjects(NamedTuple):

@@ -360,6 +360,23 @@ def test_never_fits(cluster: MemoryCluster) -> None:
     assert "maximum capacity 4" in message
 
 
+def test_what_breaks_a_limit_range_stays(cluster: MemoryCluster) -> None:
+    """Work that Kueue refuses for a LimitRange is not released, its owner is told which rule it breaks, and once that
+    has changed it goes."""
+    limits = [{"type": "Container", "max": {"nvidia.com/gpu": "1"}}]
+    cluster.put({"kind": "LimitRange", "metadata": {"name": "l", "namespace": "team"}, "spec": {"limits": limits}})
+    cluster.job("large", 2)
+    cluster.job("small", 1)
+    loop = Loop(cluster, InlinePlanner(solve), SETTINGS)
+    rounds(loop, cluster, 5)
+    assert cluster.released == ["small"]
+    (message,) = cluster.told("NeverFits")
+    assert message == "can never be admitted: a container requests more nvidia.com/gpu than its limit"
+    cluster.drop("LimitRange", "team/l")
+    rounds(loop, cluster, 5)
+    assert cluster.released == ["small", "large"]
+
+
 def test_complaints_once(cluster: MemoryCluster) -> None:
     """The same complaint is made once per object; another one is made too."""
     cluster.job("job", 4, duration="1h")

@@ -588,15 +588,15 @@ def test_kueues_configuration_counts(cluster: MemoryCluster) -> None:
 
 
 def test_what_kueue_refuses_is_said(cluster: MemoryCluster) -> None:
-    """Work that breaks a LimitRange is not released, however much is free, and its owner hears why."""
+    """Work that breaks a LimitRange never fits, however much is free, and it is said why."""
     limits = [{"type": "Container", "max": {"nvidia.com/gpu": "1"}}]
     cluster.put({"kind": "LimitRange", "metadata": {"name": "l", "namespace": "team"}, "spec": {"limits": limits}})
     cluster.job("large", 2)
     cluster.job("small", 1)
     snap = snapshot(cluster)
-    (complaint,) = snap.complaints
-    assert (complaint.target.name, complaint.reason) == ("large", "RefusedByKueue")
-    assert "more nvidia.com/gpu than its limit" in complaint.message
+    refused = {item.root.name: item.refused for item in snap.items}
+    assert "more nvidia.com/gpu than its limit" in refused.pop("large")
+    assert refused == {"small": ""}
     rejected = [(snap.items[r.row].root.name, r.kind) for r in decode(snap.request).rejected]
     assert rejected == [("large", pb.NEVER_FITS)]
 
