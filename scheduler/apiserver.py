@@ -112,6 +112,7 @@ RESOURCES: Mapping[str, Resource] = {
         Resource("LimitRange", "v1", "limitranges", needed=False),
         Resource("RuntimeClass", "node.k8s.io/v1", "runtimeclasses", namespaced=False, needed=False),
         Resource("ConfigMap", "v1", "configmaps", needed=False, only=KUEUE_CONFIG),
+        Resource("Node", "v1", "nodes", namespaced=False, needed=False),
     )
 }
 """Every kind we read or write."""

@@ -44,6 +44,7 @@ KINDS = (
     "LimitRange",
     "RuntimeClass",
     "ConfigMap",
+    "Node",
 )
 """Kinds that a cluster shows. Of the ConfigMaps only Kueue's own configuration."""
 

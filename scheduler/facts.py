@@ -83,8 +83,9 @@ class Admission:
     """Quota that Kueue has granted."""
 
     cluster_queue: str
-    usage: tuple[tuple[str, str, int], ...]
-    """Flavor, resource and amount in Kueue's unit, less what its finished pods gave back."""
+    usage: tuple[tuple[str, str, int, int], ...]
+    """Flavor, resource and amount in Kueue's unit, less what its finished pods gave back; and how many equal pods that
+    is for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,7 +358,7 @@ def _since(conditions: Mapping[str, Mapping[str, Any]], kind: str) -> int | None
 
 def _admission(spec: Mapping[str, Any], admission: Mapping[str, Any], reclaimable: Mapping[str, int]) -> Admission:
     counts = {str(pod_set.get("name")): int32(pod_set["count"]) for pod_set in spec["podSets"]}
-    usage: dict[tuple[str, str], int] = {}
+    usage: dict[tuple[str, str, int], tuple[int, int]] = {}
     for assignment in admission["podSetAssignments"]:
         name = str(assignment["name"])
         flavors = assignment.get("flavors") or {}
@@ -368,11 +369,13 @@ def _admission(spec: Mapping[str, Any], admission: Mapping[str, Any], reclaimabl
                 held = amount(resource, quantity)
                 # In Kueue's order of operations; one admitted with fewer pods than it wanted gives back later.
                 held = held // count * left if left < count else held
-                cell = str(flavors[resource]), str(resource)
-                usage[cell] = min(MAX_VALUE, usage.get(cell, 0) + max(0, held))
+                pods = max(0, min(left, count))
+                cell = str(flavors[resource]), str(resource), held // max(1, pods)
+                before = usage.get(cell, (0, 0))
+                usage[cell] = min(MAX_VALUE, before[0] + max(0, held)), before[1] + pods
     return Admission(
         cluster_queue=str(admission["clusterQueue"]),
-        usage=tuple(sorted((flavor, resource, held) for (flavor, resource), held in usage.items() if held)),
+        usage=tuple(sorted((flavor, name, held, pods) for (flavor, name, _), (held, pods) in usage.items() if held)),
     )
 
 

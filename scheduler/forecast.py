@@ -196,12 +196,8 @@ def _planned(item: Item, placement: Placement, course: _Course, position: int, n
     )
 
 
-def _reason(item: Item, placement: Placement, blocked: _Blocked | None, now: int, clock: Clock) -> str:
-    waits = (
-        f"waits for quota: {blocked} in use until {clock(placement.start)}"
-        if blocked
-        else "waits its turn: the room is kept for others"
-    )
+def _reason(item: Item, placement: Placement, blocked: _Blocked | _NoNodes | None, now: int, clock: Clock) -> str:
+    waits = f"{blocked} until {clock(placement.start)}" if blocked else "waits its turn: the room is kept for others"
     late = f"late by {_length(placement.tardiness)}"
     match placement.reason:
         case Reason.ROOM_NOW:
@@ -247,7 +243,20 @@ class _Blocked(NamedTuple):
 
     def __str__(self) -> str:
         used, limit = quantity(self.resource, self.used), quantity(self.resource, self.limit)
-        return f"{used} of {limit} {self.resource} in flavor {self.flavor}{self.where}"
+        return f"waits for quota: {used} of {limit} {self.resource} in flavor {self.flavor}{self.where} in use"
+
+
+class _NoNodes(NamedTuple):
+    """A workload waits for nodes: it has the quota, but its pods do not fit beside those that run."""
+
+    size: int
+    """What each of its largest pods asks for."""
+    resource: str
+    flavor: str
+
+    def __str__(self) -> str:
+        pods = f"pods of {quantity(self.resource, self.size)} {self.resource}"
+        return f"waits for nodes: those of flavor {self.flavor} have no room for {pods}"
 
 
 class _Course:
@@ -264,10 +273,12 @@ class _Course:
     def __init__(self, problem: Problem, plan: PlanInForce) -> None:
         self.problem, self.tree = problem, problem.tree
         self.position: dict[str, int] = {}
-        self.blocked: dict[int, _Blocked] = {}
+        self.blocked: dict[int, _Blocked | _NoNodes] = {}
         self._start: dict[int, int] = {}
         self._option: dict[int, int] = {}
         self._most: Counter[int] = Counter()
+        self._on_nodes: Counter[int] = Counter()
+        """What counts towards each limit of nodes."""
         for position, row in enumerate(problem.row.tolist()):
             placement = plan.placements.get(problem.ids[row])
             if placement is not None:
@@ -285,16 +296,23 @@ class _Course:
         busy = zip(*(column.tolist() for column in problem.busy), strict=True)
         for node, cell, amount, start, end, *_ in busy:
             events += [(max(0, start), 2, -1, node, cell, amount), (end, 1, -1, node, cell, -amount)]
+        for limit, amount, start, end in zip(*(c.tolist() for c in problem.packing.held), strict=True):
+            events += [(start, 2, -1, -1, limit, amount), (end, 1, -1, -1, limit, -amount)]
         for position, start in self._start.items():
             node = int(problem.options.node[problem.pair[position]])
             events.append((start, 0, position, 0, 0, 0))
             end = start + int(problem.duration[position])
             for cell, amount in self._needs(position):
                 events += [(start, 2, position, node, cell, amount), (end, 1, position, node, cell, -amount)]
+            for limit, amount in self._pods(position):
+                events += [(start, 2, position, -1, limit, amount), (end, 1, position, -1, limit, -amount)]
         for at, what, position, node, cell, amount in sorted(events):
             if what == 0:
                 if at > 0 and (blocked := self._full(usage, position)):
                     self.blocked[position] = blocked
+                continue
+            if node < 0:
+                self._on_nodes[cell] += amount
                 continue
             take(tree.arrays, usage, node, cell, amount)
             used[cell] += amount
@@ -321,6 +339,11 @@ class _Course:
         for k in range(options.need[option], options.need[option + 1]):
             yield int(options.cell[k]), int(options.amount[k])
 
+    def _pods(self, position: int) -> Iterator[tuple[int, int]]:
+        packing, option = self.problem.packing, self._option[position]
+        for k in range(packing.first[option], packing.first[option + 1]):
+            yield int(packing.limit[k]), int(packing.amount[k])
+
     def _option_of(self, position: int, placement: Placement) -> int:
         """The option with the flavors that the plan names; the first if none has exactly these."""
         options, pair, tree = self.problem.options, self.problem.pair[position], self.tree
@@ -332,13 +355,24 @@ class _Course:
                 return option
         return first
 
-    def _full(self, usage: np.ndarray[Any, np.dtype[np.int64]], position: int) -> _Blocked | None:
+    def _full(self, usage: np.ndarray[Any, np.dtype[np.int64]], position: int) -> _Blocked | _NoNodes | None:
         """What leaves no room for a row."""
         node = int(self.problem.options.node[self.problem.pair[position]])
         for cell, amount in self._needs(position):
             if amount > max(0, available(self.tree.arrays, usage, node, cell)):
                 return _fullest(self.tree, usage, node, cell, amount)
+        packing = self.problem.packing
+        for limit, amount in self._pods(position):
+            if self._on_nodes[limit] + amount > packing.limits.capacity[limit]:
+                return self._no_nodes(position, int(packing.limits.cell[limit]))
         return None
+
+    def _no_nodes(self, position: int, cell: int) -> _NoNodes:
+        pods, option = self.problem.packing.pods, self._option[position]
+        mine = slice(pods.first[option], pods.first[option + 1])
+        flavor, resource = divmod(cell, len(self.tree.resources))
+        size = int(pods.size[mine][pods.cell[mine] == cell].max())
+        return _NoNodes(size, self.tree.resources[resource], self.tree.flavors[flavor])
 
 
 def _fullest(

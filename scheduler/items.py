@@ -107,7 +107,7 @@ class Verdict(NamedTuple):
     position: int = 0
     """Of its ClusterQueue in the request."""
     shape: Shape | None = None
-    usage: tuple[tuple[str, str, int], ...] = ()
+    usage: tuple[tuple[str, str, int, int], ...] = ()
     """What it holds if it runs: flavor, resource, amount."""
     start: int = 0
     """Not before this instant; 0: at once."""

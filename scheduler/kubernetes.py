@@ -12,6 +12,7 @@ from functools import partial
 from scheduler.apiserver import RESOURCES, ApiServer
 from scheduler.cluster import KINDS, Object, Reference, Release, ReleaseResult
 from scheduler.metrics import Metrics
+from scheduler.nodes import essence
 from scheduler.notices import Notices
 from scheduler.reflector import Reflector
 from scheduler.ungate import ungate
@@ -24,6 +25,10 @@ SLOW_SECONDS = 2.0
 
 CONNECTIONS = len(KINDS) + PARALLEL + 6
 """Connections in use at most: a watch a kind and two of the policy, the releases, notices, the lease, a read or two."""
+
+
+_ESSENCE = {"Node": essence}
+"""Of kinds of which little matters and much changes, what is kept."""
 
 
 class KubernetesCluster:
@@ -47,7 +52,9 @@ class KubernetesCluster:
         self._first_change: float | None = None
         self.woken_by: float | None = None
         """When the first of the changes came that ended the last :meth:`wait`, on :func:`time.monotonic`'s clock."""
-        self._reflectors = {kind: Reflector(api, RESOURCES[kind], self._note_change) for kind in KINDS}
+        self._reflectors = {
+            kind: Reflector(api, RESOURCES[kind], self._note_change, essence=_ESSENCE.get(kind)) for kind in KINDS
+        }
         for kind, reflector in self._reflectors.items():
             metrics.watching(kind, partial(_followed, reflector))
         self._notices = Notices(api, dropped=metrics.notice_dropped)

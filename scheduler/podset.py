@@ -10,8 +10,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from scheduler.cluster import PREFIX
 from scheduler.pod import Pod, read_pod
 from scheduler.quantity import int32
+
+NODES = f"{PREFIX}/nodes"
+"""Annotation of a ResourceFlavor: ``fixed`` says that its nodes are all that there will be."""
 
 _INTEGER = re.compile(r"0|-?[1-9][0-9]*")
 
@@ -93,6 +97,8 @@ class Flavor(NamedTuple):
     tolerations: tuple[Toleration, ...]
     topology: str = ""
     """Name of the Topology by which Kueue places pods on its nodes; empty without."""
+    fixed_nodes: bool = False
+    """Whether no other nodes are to be expected than those that are there."""
 
 
 def read_pod_set(pod_set: Mapping[str, Any], reclaimable: int = 0) -> PodSet:
@@ -127,6 +133,7 @@ def read_pod_set(pod_set: Mapping[str, Any], reclaimable: int = 0) -> PodSet:
 def read_flavor(flavor: Mapping[str, Any]) -> Flavor:
     """Read a ResourceFlavor."""
     spec = flavor.get("spec") or {}
+    annotations = (flavor.get("metadata") or {}).get("annotations") or {}
     return Flavor(
         labels=tuple(sorted((spec.get("nodeLabels") or {}).items())),
         taints=tuple(
@@ -135,6 +142,7 @@ def read_flavor(flavor: Mapping[str, Any]) -> Flavor:
         ),
         tolerations=_tolerations(spec.get("tolerations")),
         topology=str(spec.get("topologyName") or ""),
+        fixed_nodes=annotations.get(NODES) == "fixed",
     )
 
 

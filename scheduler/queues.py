@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import count
@@ -22,6 +23,7 @@ from scheduler.facts import (
     read_namespace,
 )
 from scheduler.kueue_config import read_counting
+from scheduler.nodes import Node, nodes_of, read_node
 from scheduler.pod import (
     Amounts,
     Counting,
@@ -39,6 +41,7 @@ from scheduler.podset import Flavor, PodSet, excluded, read_flavor
 from scheduler.quantity import in_units
 from scheduler.unsupported import Cause, unsupported
 from solver.api import planner_pb2 as pb
+from solver.decode_nodes import MAX_NODES
 from solver.preemption import Preemption
 from solver.quota import MAX_AMOUNT
 
@@ -85,6 +88,7 @@ class QueueObjects(NamedTuple):
     overheads: Mapping[str, Amounts]
     """Of each RuntimeClass."""
     counting: Counting
+    nodes: Mapping[str, Node]
     unreadable: tuple[Unreadable, ...]
     vanished: frozenset[str] = frozenset()
     """Queues that were there and are not any more, as :class:`scheduler.cluster.Reference` writes them."""
@@ -126,6 +130,22 @@ class Queues:
                 stopped=bool(self._why_stopped(name)),
                 preemption=_preemption(queue.preemption),
             )
+        self._add_nodes()
+
+    def _add_nodes(self) -> None:
+        quota = self.quota
+        nominal: dict[int, Counter[str]] = defaultdict(Counter)
+        offers = [offer for queue in quota.cluster_queues for group in queue.resource_groups for offer in group.flavors]
+        for offer in (*offers, *(offer for cohort in quota.cohorts for offer in cohort.quotas)):
+            for amounts in offer.resources:
+                nominal[offer.flavor][quota.resources[amounts.resource]] += amounts.nominal
+        nodes = self.objects.nodes.values()
+        for name, flavor in self.objects.flavors.items() if nodes else ():
+            position = self._flavor[name]
+            for alike in nodes_of(flavor, nodes, nominal[position]):
+                group = quota.flavors[position].nodes.add(count=min(MAX_NODES, alike.nodes))
+                group.resources.append(self._resource[alike.resource])
+                group.amounts.append(alike.size)
 
     def position(self, cluster_queue: str) -> int | None:
         """Position of a ClusterQueue in the request, None when there is none of that name."""
@@ -301,6 +321,7 @@ class QueueReader:
         self._limit_ranges = Reader("LimitRange", read_limit_range)
         self._runtime_classes = Reader("RuntimeClass", read_runtime_class)
         self._kueue_config = Reader("ConfigMap", read_counting)
+        self._nodes = Reader("Node", read_node)
         self._queues: Queues | None = None
         self._there: set[str] = set()
         self._vanished: frozenset[str] = frozenset()
@@ -326,6 +347,7 @@ class QueueReader:
             limit_ranges=read(self._limit_ranges, "LimitRange"),
             overheads=read(self._runtime_classes, "RuntimeClass"),
             counting=next(iter(read(self._kueue_config, "ConfigMap").values()), Counting()),
+            nodes=read(self._nodes, "Node"),
             unreadable=tuple(unreadable),
             vanished=self._vanished,
         )

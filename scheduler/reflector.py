@@ -86,6 +86,9 @@ class Reflector:
         Objects asked for in one answer.
     backoff
         Waits between failed attempts.
+    essence
+        What is kept of an object, its ``metadata.resourceVersion`` included. Where nothing else of that has changed,
+        the object stays as it was, and nobody is told.
     """
 
     def __init__(
@@ -96,6 +99,7 @@ class Reflector:
         *,
         page: int = PAGE,
         backoff: Backoff | None = None,
+        essence: Callable[[Object], dict[str, Any]] | None = None,
     ) -> None:
         self.resource = resource
         self.store = Store()
@@ -107,6 +111,7 @@ class Reflector:
         self._changed = changed
         self._page = page
         self._backoff = backoff or Backoff()
+        self._essence = essence
         self._synced = threading.Event()
         self._stop = threading.Event()
         self._watch: Watch | None = None
@@ -160,7 +165,7 @@ class Reflector:
         self.missing = error.status == NOT_FOUND
         dispensable = error.status == FORBIDDEN and not self.resource.needed
         if dispensable:
-            problem += "; what is asked for is counted without them"
+            problem += "; plans are made without them"
         if self.missing and self.resource.optional:
             problem = ""  # a CRD that is not installed is nothing to tell anybody
         elif self.missing:
@@ -211,12 +216,15 @@ class Reflector:
         kind, item = event["type"], event["object"]
         if kind == "ERROR":
             raise ApiError(int(item.get("code", 500)), str(item.get("message", item)))
-        if kind in ("ADDED", "MODIFIED"):
-            self.store.put(key_of(item), self._arrived(item))
-        elif kind == "DELETED":
-            self.store.put(key_of(item), None)
         self._version = item["metadata"]["resourceVersion"]
         self._backoff.reset()
+        if kind in ("ADDED", "MODIFIED"):
+            arrived = self._arrived(item)
+            if self._essence is not None and _same(self.store.get(key_of(item)), arrived):
+                return
+            self.store.put(key_of(item), arrived)
+        elif kind == "DELETED":
+            self.store.put(key_of(item), None)
         if kind != "BOOKMARK":
             self._changed()
 
@@ -225,7 +233,15 @@ class Reflector:
         item["metadata"].pop("managedFields", None)
         item.setdefault("kind", self.resource.kind)
         item.setdefault("apiVersion", self.resource.version)
-        return item
+        return item if self._essence is None else self._essence(item)
+
+
+def _same(known: Object | None, arrived: Object) -> bool:
+    """Whether two versions of an object differ in nothing but that they are two."""
+    if known is None:
+        return False
+    version = known["metadata"]["resourceVersion"]
+    return known == {**arrived, "metadata": {**arrived["metadata"], "resourceVersion": version}}
 
 
 def key_of(item: Object) -> str:

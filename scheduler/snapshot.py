@@ -117,7 +117,7 @@ class _Rows:
         self._stranded: list[Stranded] = []
         self._shapes: dict[Shape, int] = {}
         self._shape: list[int] = []
-        self._assignments: dict[tuple[tuple[str, str, int], ...], int] = {}
+        self._assignments: dict[tuple[tuple[str, str, int, int], ...], int] = {}
         self._assignment: list[int] = []
         self._cluster_queue: list[int] = []
         self._release: list[int] = []
@@ -232,9 +232,10 @@ class _Rows:
             if kept.end > self._now and self.queues.has_node(kept.node)
         ]
 
-    def _held(self, usage: tuple[tuple[str, str, int], ...]) -> pb.Assignment:
+    def _held(self, usage: tuple[tuple[str, str, int, int], ...]) -> pb.Assignment:
         return pb.Assignment(
-            flavors=[self.queues.flavor(flavor) for flavor, _, _ in usage],
-            resources=[self.queues.resource(resource) for _, resource, _ in usage],
-            amounts=[held for _, _, held in usage],
+            flavors=[self.queues.flavor(flavor) for flavor, *_ in usage],
+            resources=[self.queues.resource(resource) for _, resource, *_ in usage],
+            amounts=[held for _, _, held, _ in usage],
+            pods=[pods for *_, pods in usage],
         )

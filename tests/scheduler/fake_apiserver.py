@@ -33,7 +33,7 @@ class FakeApiServer:
         self.lock = threading.Condition()
         self.kinds = {
             "/api/v1/namespaces", "/apis/batch/v1/jobs", "/api/v1/events", "/apis/coordination.k8s.io/v1/leases",
-            "/api/v1/limitranges", "/api/v1/configmaps", "/apis/node.k8s.io/v1/runtimeclasses",
+            "/api/v1/limitranges", "/api/v1/nodes", "/api/v1/configmaps", "/apis/node.k8s.io/v1/runtimeclasses",
             *(f"/apis/kueue.x-k8s.io/v1beta2/{plural}" for plural in (
                 "workloads", "localqueues", "clusterqueues", "cohorts", "resourceflavors", "workloadpriorityclasses")),
         }  # fmt: skip

@@ -332,7 +332,7 @@ def test_admission_is_written_as_kueue_writes_it() -> None:
     }
     facts = read_workload(workload)
     assert facts.admission is not None
-    assert facts.admission.usage == (("old", GPU, 4),)
+    assert facts.admission.usage == (("old", GPU, 4, 2),)
     assert simulated.objects("Job")["research/a"]["spec"]["suspend"] is False
 
 
