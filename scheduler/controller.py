@@ -169,7 +169,7 @@ class Controller:
         return False
 
     def _lead(self) -> None:
-        planner = BackgroundPlanner(self._client.plans, self._cluster.wake)
+        planner = BackgroundPlanner(self._client.plans, self._cluster.wake, self._client.cut)
         policy = self._keeper()
         loop = Loop(
             self._cluster, planner, policy.settings, self._enforces, self._metrics, partial(self._goes_by, policy)

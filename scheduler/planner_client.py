@@ -97,6 +97,7 @@ class PlannerClient:
             credentials = grpc.ssl_channel_credentials(ca, key, certificate)
             self._channel = grpc.secure_channel(address, credentials, (*_OPTIONS, *name))
         self._stub = PlannerStub(self._channel)  # type: ignore[no-untyped-call]
+        self._stream: grpc.Future[object] | None = None
 
     def plan(self, request: pb.PlanRequest, timeout: float | None = None) -> pb.PlanResponse:
         """One plan.
@@ -117,11 +118,16 @@ class PlannerClient:
     def plans(self, request: pb.PlanRequest, timeout: float | None = None) -> Iterator[pb.PlanResponse]:
         """Plans as they improve, the first one within milliseconds; parameters and errors as for :meth:`plan`."""
         with self._told():
-            call = self._stub.PlanStream(request, timeout=_timeout(request, timeout))
+            call = self._stream = self._stub.PlanStream(request, timeout=_timeout(request, timeout))
             try:
                 yield from call
             finally:
                 call.cancel()  # no effect on one that has ended
+
+    def cut(self) -> None:
+        """End the stream that was begun last, from whatever thread; it ends with :class:`PlannerUnavailable`."""
+        if self._stream is not None:
+            self._stream.cancel()
 
     def close(self) -> None:
         """Give the connection back; a call under way ends with :class:`PlannerUnavailable`."""
@@ -231,20 +237,35 @@ class InlinePlanner:
 class BackgroundPlanner:
     """Plans in a thread of its own: one call under way at a time, the newest request next.
 
+    A call whose request is out of date is cut short once it has brought a plan and had a little time. The next one
+    begins where it ended (a request holds the plan in force), so little is lost; and what is new is planned soon.
+
     Parameters
     ----------
     call
         Makes plans for one request; may block.
     wake
         Called when an answer has come, from that thread: lets the loop come round at once.
+    cut
+        Makes the call under way end soon, with whatever error.
+    least
+        Seconds that each call gets to find better plans, whatever is asked meanwhile.
     """
 
-    def __init__(self, call: PlansCall, wake: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        call: PlansCall,
+        wake: Callable[[], None] = lambda: None,
+        cut: Callable[[], None] = lambda: None,
+        least: float = 0.3,
+    ) -> None:
         self._call = call
         self._wake = wake
+        self._end_call = cut
+        self._least = least
         self._condition = threading.Condition()
         self._next: pb.PlanRequest | None = None
-        self._under_way = False
+        self._under_way: _UnderWay | None = None
         self._closed = False
         self._answers: deque[Answer] = deque()
         self._thread = threading.Thread(target=self._run, name="planner", daemon=True)
@@ -255,6 +276,7 @@ class BackgroundPlanner:
         with self._condition:
             self._next = request
             self._condition.notify()
+            self._cut_soon()
 
     def answer(self) -> Answer | None:
         """The next answer, if there is one."""
@@ -264,7 +286,7 @@ class BackgroundPlanner:
     def busy(self) -> bool:
         """Whether a call is under way or a request waits for it to end."""
         with self._condition:
-            return self._under_way or self._next is not None
+            return self._under_way is not None or self._next is not None
 
     def close(self) -> None:
         """Begin no further call. One that is under way ends with its connection (:meth:`PlannerClient.close`)."""
@@ -279,10 +301,46 @@ class BackgroundPlanner:
                 self._condition.wait_for(lambda: self._closed or self._next is not None)
                 if self._closed or self._next is None:
                     return
-                request, self._next, self._under_way = self._next, None, True
+                request, self._next = self._next, None
+                call = self._under_way = _UnderWay(time.monotonic())
             for answer in answers(self._call, request):
                 with self._condition:
+                    if answer.plan is None and call.cut:
+                        break  # that is how it ends
                     self._answers.append(answer)
+                    call.has_plan = True
+                    self._cut_soon()
                 self._wake()
             with self._condition:
-                self._under_way = False
+                self._under_way = None
+
+    def _cut_soon(self) -> None:
+        """Cut the call under way short, now or when it has had its time. The caller holds the lock."""
+        call = self._under_way
+        if call is None or not call.has_plan or call.cut or self._next is None:
+            return
+        left = call.begun + self._least - time.monotonic()
+        if left <= 0:
+            call.cut = True
+            self._end_call()
+        elif not call.timed:
+            call.timed = True
+            timer = threading.Timer(left, self._cut_if_still, (call,))
+            timer.daemon = True
+            timer.start()
+
+    def _cut_if_still(self, call: _UnderWay) -> None:
+        with self._condition:
+            if self._under_way is call:
+                self._cut_soon()
+
+
+@dataclass
+class _UnderWay:
+    """A call under way."""
+
+    begun: float
+    has_plan: bool = False
+    timed: bool = False
+    """Whether it will be cut at a time."""
+    cut: bool = False

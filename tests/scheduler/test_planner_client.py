@@ -64,9 +64,24 @@ class Servicer(PlannerServicer):
         yield response(2, final=True)
 
 
+class Endless(Servicer):
+    """Sends one plan and looks for a better one for as long as anybody listens."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.cancelled = threading.Event()
+
+    def PlanStream(self, request: pb.PlanRequest, context: grpc.ServicerContext) -> Iterator[pb.PlanResponse]:
+        self.calls += 1
+        yield response(0)
+        while context.is_active():
+            time.sleep(0.01)
+        self.cancelled.set()
+
+
 @contextmanager
-def serving(address: str) -> Iterator[Servicer]:
-    servicer = Servicer()
+def serving(address: str, servicer: Servicer | None = None) -> Iterator[Servicer]:
+    servicer = servicer or Servicer()
     server = grpc.server(futures.ThreadPoolExecutor(2))
     add_PlannerServicer_to_server(servicer, server)
     server.add_insecure_port(address)
@@ -257,3 +272,25 @@ def test_background_survives_whatever_happens() -> None:
     planner.close()
     planner.ask(request())
     assert not woken.acquire(timeout=0.1)
+
+
+@pytest.mark.parametrize("least", [0.0, 0.3])
+def test_a_call_that_is_out_of_date_is_cut_short(address: str, least: float) -> None:
+    """Once it has brought a plan (and had its time), a call ends when the next is asked for; that is no failure."""
+    servicer, woken = Endless(), threading.Semaphore(0)
+    with serving(address, servicer):
+        client = PlannerClient(address)
+        planner = BackgroundPlanner(client.plans, woken.release, client.cut, least)
+        begun = time.monotonic()
+        planner.ask(pb.PlanRequest(schema=1, now_ms=NOW, workloads=pb.Workloads(id=["first"])))
+        assert woken.acquire(timeout=10)
+        planner.ask(pb.PlanRequest(schema=1, now_ms=NOW, workloads=pb.Workloads(id=["second"])))
+        assert woken.acquire(timeout=10)
+        assert time.monotonic() - begun >= least
+        answers = [planner.answer(), planner.answer()]
+        assert [list(a.plan.placements) for a in answers if a and a.plan] == [["first"], ["second"]]
+        assert planner.answer() is None
+        assert servicer.cancelled.wait(10)
+        planner.close()
+        client.close()
+    assert servicer.calls == 2
