@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 
@@ -58,6 +58,8 @@ class KubernetesCluster:
         for kind, reflector in self._reflectors.items():
             metrics.watching(kind, partial(_followed, reflector))
         self._notices = Notices(api, dropped=metrics.notice_dropped)
+        self._slow = 0.0
+        """When a release timed out last."""
         self._pool = ThreadPoolExecutor(PARALLEL, thread_name_prefix="release")
 
     def start(self) -> None:
@@ -112,20 +114,20 @@ class KubernetesCluster:
         result = ungate(self._api, target, self._seen(target), self._may_act)
         return replace(result, seconds=time.monotonic() - begun)
 
-    def release_all(self, targets: Sequence[Reference]) -> Sequence[ReleaseResult]:
-        """Release in this order, several at once."""
-        slow = threading.Event()
+    def begin_release(self, target: Reference) -> Future[ReleaseResult]:
+        """Release soon, in the order of the calls, several at once; :meth:`wait` ends when it is done."""
+        future = self._pool.submit(self._release_soon, target, time.monotonic())
+        future.add_done_callback(lambda _: self.wake())
+        return future
 
-        def release(target: Reference) -> ReleaseResult:
-            if slow.is_set():
-                return ReleaseResult(Release.TRY_AGAIN, "the apiserver is slow to answer")
-            result = self.release(target)
-            # One that timed out says enough: the others must not each wait as long.
-            if result.release is Release.TRY_AGAIN and result.seconds > SLOW_SECONDS:
-                slow.set()
-            return result
-
-        return list(self._pool.map(release, targets))
+    def _release_soon(self, target: Reference, asked: float) -> ReleaseResult:
+        # One that timed out says enough: those behind it must not each wait as long.
+        if asked < self._slow:
+            return ReleaseResult(Release.TRY_AGAIN, "the apiserver is slow to answer")
+        result = self.release(target)
+        if result.release is Release.TRY_AGAIN and result.seconds > SLOW_SECONDS:
+            self._slow = time.monotonic()
+        return result
 
     def event(self, target: Reference, kind: str, reason: str, message: str) -> None:
         """Tell an object's owner something, soon."""

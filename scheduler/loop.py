@@ -11,6 +11,8 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent import futures
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
@@ -20,14 +22,14 @@ import numpy as np
 from scheduler.cluster import Cluster, Reference, Release, ReleaseResult
 from scheduler.dispatch import Turns, dispatch, hopeless_heads, turns
 from scheduler.idle import idle
-from scheduler.letgo import Leaving, LetGo
+from scheduler.letgo import AT_ONCE, Leaving, LetGo
 from scheduler.metrics import Metrics
 from scheduler.news import News, let_go
 from scheduler.outcomes import Outcomes
 from scheduler.planner_client import Answer, Planner, PlannerError, PlannerRefused
 from scheduler.plans import PlanInForce
 from scheduler.settings import SECOND, Settings
-from scheduler.snapshot import Complaint, Item, Snapshot, Snapshotter
+from scheduler.snapshot import Complaint, Item, Snapshot, Snapshotter, Stranded
 from scheduler.unsupported import Cause
 from solver.api import planner_pb2 as pb
 from solver.decode import InvalidRequest, decode
@@ -49,6 +51,9 @@ RETRY = 2 * SECOND
 BREATH = 0.05
 """Longest pause between two rounds when changes never end (seconds)."""
 
+LAST_SECONDS = 5.0
+"""How long a loop that was stopped waits for its last releases."""
+
 REFUSED_PAUSE = 60 * SECOND
 """How long an object that the cluster would not let us release is left alone (milliseconds)."""
 
@@ -65,11 +70,11 @@ def always() -> bool:
 
 
 @runtime_checkable
-class ReleasesTogether(Protocol):
-    """A cluster that can release several objects at once."""
+class ReleasesInBackground(Protocol):
+    """A cluster that releases while the loop goes on."""
 
-    def release_all(self, targets: Sequence[Reference]) -> Sequence[ReleaseResult]:
-        """Release in this order."""
+    def begin_release(self, target: Reference) -> Future[ReleaseResult]:
+        """Release soon, in the order of the calls; the next wait ends when it is done."""
 
 
 @runtime_checkable
@@ -81,12 +86,28 @@ class KnowsWhatWoke(Protocol):
 
 
 @dataclass(frozen=True)
+class _Sent:
+    """A release under way."""
+
+    item: Item
+    result: Future[ReleaseResult]
+    now: int
+    """When it was decided."""
+    room_since: float | None
+    planned: int | None
+    evicts: Sequence[Reference]
+    lost: Stranded | None
+    """Why it is let go, if it is not its turn."""
+
+
+@dataclass(frozen=True)
 class Step:
     """What one round of the loop saw and did."""
 
     snapshot: Snapshot
     plan: PlanInForce | None
     releases: tuple[tuple[Item, ReleaseResult], ...]
+    """Those that have ended."""
     asked: bool
     """Whether a new plan was asked for."""
     pause: float
@@ -142,6 +163,8 @@ class Loop:
         self._news = News(cluster, self._settings)
         self._outcomes = Outcomes(self._metrics, self._settings, self._snapshotter.finished)
         self._released: set[str] = set()
+        """Uids of Workloads that we have released, or are releasing, as long as the cluster may not show it."""
+        self._sent: list[_Sent] = []
         self._seen: dict[str, int] = {}
         """When each waiting Workload was first seen, by uid."""
         self._shunned: dict[str, int] = {}
@@ -168,6 +191,7 @@ class Loop:
         if self._current is not None and (settings := self._current()) is not self._settings:
             self._use(settings)
         self._adopt()
+        releases = self._ended()
         snapshot = self._snapshotter.take(self._cluster, self.plan, self._released)
         if snapshot.now < self._now - SECOND:
             self._clock_was_set(self._now - snapshot.now)
@@ -184,11 +208,12 @@ class Loop:
                 due, pause = self._due(snapshot, problem)
         placements = self.plan.placements if self.plan else {}
         leaving = self._stranded.look(snapshot.stranded, snapshot.now, self._shunned, placements)
-        releases: list[tuple[Item, ReleaseResult]] = []
         if self._may_act():
-            pause = min(pause, leaving.pause)
-            releases = self._release(due, snapshot.now, room_since)
-            releases += self._let_go(leaving, snapshot.now)
+            self._release(due, snapshot.now, room_since)
+            self._let_go(leaving, snapshot.now)
+            if not self._sent:  # else the end of one wakes us
+                pause = min(pause, leaving.pause)
+            releases += self._ended()
             with self._contained("news"):
                 self._news.tell(snapshot, self.plan, complaints, self._released, leaving.later)
         asked = self._ask(snapshot)
@@ -202,7 +227,10 @@ class Loop:
         return Step(snapshot, self.plan, tuple(releases), asked, pause)
 
     def run(self, stop: threading.Event) -> None:
-        """Rounds until told to stop: at once when something changes, else when something is due."""
+        """Rounds until told to stop: at once when something changes, else when something is due.
+
+        Releases that are under way then get a moment to end.
+        """
         while not stop.is_set():
             begun, pause = time.thread_time(), self._settings.idle_seconds
             try:
@@ -215,6 +243,8 @@ class Loop:
             stop.wait(min(BREATH, time.thread_time() - begun))
             if not stop.is_set():
                 self._cluster.wait(pause)
+        futures.wait([sent.result for sent in self._sent], LAST_SECONDS)
+        self._ended()
 
     def _use(self, settings: Settings) -> None:
         """Go by other settings, from the next snapshot on."""
@@ -336,30 +366,42 @@ class Loop:
         dates += [date for date in (*(settle - age[doubt]).tolist(), *(wait - age[~settled]).tolist()) if date > 0]
         return settled
 
-    def _release(
-        self, items: list[Item], now: int, room_since: float | None = None
-    ) -> list[tuple[Item, ReleaseResult]]:
-        """Take our gate off, and remember what came of it.
+    def _release(self, items: list[Item], now: int, room_since: float | None) -> None:
+        """Begin to take our gate off.
 
         ``room_since``: when quota came free that these take, on :func:`time.monotonic`'s clock.
         """
-        if not items:
-            return []
-        results: Sequence[ReleaseResult]
-        if isinstance(self._cluster, ReleasesTogether):
-            try:
-                results = self._cluster.release_all([item.root for item in items])
-            except Exception as error:
-                results = [self._broken(item, error) for item in items]
+        for item in items:
+            self._send(item, now, room_since, self._evicts.get(item.uid, ()))
+
+    def _let_go(self, leaving: Leaving, now: int) -> None:
+        """Begin to take our gate off work that cannot be planned. What is due must not wait for many of these."""
+        for lost in leaving.now[: max(0, AT_ONCE - len(self._sent))]:
+            self._send(lost.item, now, lost=lost)
+
+    def _send(
+        self,
+        item: Item,
+        now: int,
+        room_since: float | None = None,
+        evicts: Sequence[Reference] = (),
+        lost: Stranded | None = None,
+    ) -> None:
+        if isinstance(self._cluster, ReleasesInBackground):
+            result = self._cluster.begin_release(item.root)
         else:
-            results = [self._release_one(item) for item in items]
-        for item, result in zip(items, results, strict=True):
-            self._metrics.released(result.release.value, result.seconds)
-            latency = None if room_since is None or result.sent is None else result.sent - room_since
-            if latency is not None:
-                self._metrics.release_latency(latency)
-            self._note(item, result, now, latency)
-        return list(zip(items, results, strict=True))
+            result = Future()
+            result.set_result(self._release_one(item))
+        placement = self.plan.placements.get(item.uid) if self.plan else None
+        planned = placement.start if placement else None
+        self._released.add(item.uid)
+        self._sent.append(_Sent(item, result, now, room_since, planned, evicts, lost))
+
+    def _ended(self) -> list[tuple[Item, ReleaseResult]]:
+        """The releases that have ended by now; what came of them is remembered."""
+        ended = [sent for sent in self._sent if sent.result.done()]
+        self._sent = [sent for sent in self._sent if not sent.result.done()] if ended else self._sent
+        return [(sent.item, self._note(sent)) for sent in ended]
 
     def _release_one(self, item: Item) -> ReleaseResult:
         if not self._may_act():
@@ -374,17 +416,24 @@ class Loop:
         self._metrics.error("release")
         return ReleaseResult(Release.TRY_AGAIN, str(error))
 
-    def _note(self, item: Item, result: ReleaseResult, now: int, latency: float | None) -> None:
-        outcome = result.release
-        if outcome in (Release.DONE, Release.NOT_GATED):
-            self._released.add(item.uid)
-        elif outcome == Release.TRY_AGAIN:
-            self._shunned[item.uid] = now + SECOND
-        else:
-            self._shunned[item.uid] = now + REFUSED_PAUSE
+    def _note(self, sent: _Sent) -> ReleaseResult:
+        """Remember, count and tell what came of a release."""
+        item = sent.item
+        error = sent.result.exception()
+        result = self._broken(item, error) if isinstance(error, Exception) else sent.result.result()
+        outcome, latency = result.release, None
+        self._metrics.released(outcome.value, result.seconds)
+        if sent.room_since is not None and result.sent is not None:
+            latency = result.sent - sent.room_since
+            self._metrics.release_latency(latency)
+        if outcome not in (Release.DONE, Release.NOT_GATED):
+            self._released.discard(item.uid)
+            pause = SECOND if outcome == Release.TRY_AGAIN else REFUSED_PAUSE
+            self._shunned[item.uid] = self._cluster.now() + pause
         if outcome == Release.REFUSED:
             self._news.once(Complaint(item.root, "ReleaseRefused", f"cannot be released: {result.message}"))
-        placement = self.plan.placements.get(item.uid) if self.plan else None
+        if outcome == Release.DONE and sent.lost is not None:
+            self._news.once(let_go(sent.lost))
         log.log(
             logging.INFO if outcome in (Release.DONE, Release.NOT_GATED) else logging.WARNING,
             "release",
@@ -395,20 +444,13 @@ class Loop:
                 "workload": f"{item.workload.namespace}/{item.workload.name}",
                 "cluster_queue": item.cluster_queue,
                 "deadline_ms": item.deadline,
-                "planned_start_ms": placement.start if placement else None,
-                "evicts": [f"{victim.namespace}/{victim.name}" for victim in self._evicts.get(item.uid, ())],
-                "now_ms": now,
+                "planned_start_ms": sent.planned,
+                "evicts": [f"{victim.namespace}/{victim.name}" for victim in sent.evicts],
+                "now_ms": sent.now,
                 "latency_seconds": latency if latency is None else round(latency, 4),
             },
         )
-
-    def _let_go(self, leaving: Leaving, now: int) -> list[tuple[Item, ReleaseResult]]:
-        """Take our gate off work that cannot be planned, and tell its owner."""
-        releases = self._release([lost.item for lost in leaving.now], now)
-        for lost, (_, result) in zip(leaving.now, releases, strict=True):
-            if result.release == Release.DONE:
-                self._news.once(let_go(lost))
-        return releases
+        return result
 
     # --- memory and numbers --------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from scheduler.cluster import GATE, GATES_ANNOTATION, KINDS, Reference, Release
 from scheduler.gated import find_gated
 from scheduler.kinds import ROOTS
 from scheduler.kubernetes import KubernetesCluster
-from scheduler.loop import ReleasesTogether
+from scheduler.loop import ReleasesInBackground
 from scheduler.metrics import Metrics
 from tests.scheduler.fake_apiserver import FakeApiServer, Refusal, a_job
 
@@ -157,7 +157,7 @@ def test_releases_what_it_has_not_seen(fake: FakeApiServer, cluster: KubernetesC
 
 def test_releases_several_at_once(fake: FakeApiServer, cluster: KubernetesCluster) -> None:
     """Many releases overlap, and their results come in the order of the targets."""
-    assert isinstance(cluster, ReleasesTogether)
+    assert isinstance(cluster, ReleasesInBackground)
     jobs = [fake.put(JOBS, a_job(f"j{number}", gates=GATE if number % 2 else None)) for number in range(40)]
     started(cluster)
     under_way, most, lock = 0, 0, threading.Lock()
@@ -173,7 +173,7 @@ def test_releases_several_at_once(fake: FakeApiServer, cluster: KubernetesCluste
                 under_way -= 1
 
     fake.hooks.append(count)
-    results = cluster.release_all([reference(job) for job in jobs])
+    results = [future.result() for future in [cluster.begin_release(reference(job)) for job in jobs]]
     assert [result.release for result in results] == [Release.NOT_GATED, Release.DONE] * 20
     assert most > 1
 
@@ -192,7 +192,7 @@ def test_a_silent_apiserver_does_not_hold_up_the_loop(
             raise Refusal(503, "too busy")
 
     fake.hooks.append(hang)
-    results = cluster.release_all([reference(job) for job in jobs])
+    results = [future.result() for future in [cluster.begin_release(reference(job)) for job in jobs]]
     assert {result.release for result in results} == {Release.TRY_AGAIN}
     assert sum(method == "PATCH" for method, _, _ in fake.requests) < 20
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
 from memory_cluster import START, MemoryCluster
 
 from scheduler.cluster import GATE, Reference, Release, ReleaseResult
+from scheduler.letgo import AT_ONCE
 from scheduler.loop import Loop
 from scheduler.metrics import Metrics
 from scheduler.planner_client import Answer, InlinePlanner, PlannerUnavailable
@@ -287,21 +289,68 @@ def test_release_that_the_watch_has_not_seen(cluster: MemoryCluster) -> None:
     assert patches == ["a"]
 
 
-def test_releases_together(cluster: MemoryCluster) -> None:
-    """A cluster that can release several at once is given all that is due, in order."""
-    batches: list[list[str]] = []
+class Slow(MemoryCluster):
+    """Releases end when the test says so."""
 
-    class Together(MemoryCluster):
-        def release_all(self, targets: list[Reference]) -> list[ReleaseResult]:
-            batches.append([target.name for target in targets])
-            return [self.release(target) for target in targets]
+    def __init__(self) -> None:
+        super().__init__()
+        self.under_way: dict[str, Future[ReleaseResult]] = {}
 
-    cluster = Together()
+    def begin_release(self, target: Reference) -> Future[ReleaseResult]:
+        return self.under_way.setdefault(target.name, Future())
+
+
+def test_releases_in_the_background() -> None:
+    """The loop goes on while releases are under way: they are sent once, in order, and hold their quota meanwhile."""
+    cluster = Slow()
     cluster.queue()
     cluster.job("second", 2, deadline="2h")
     cluster.job("first", 2, deadline="1h")
-    rounds(Loop(cluster, InlinePlanner(away), SETTINGS), cluster)
-    assert batches == [["first", "second"]]
+    cluster.job("third", 2, deadline="3h")
+    loop = Loop(cluster, InlinePlanner(away), SETTINGS)
+    rounds(loop, cluster, 5)
+    assert list(cluster.under_way) == ["first", "second"]
+    cluster.queue("other", local="lq2")
+    cluster.job("elsewhere", 2, queue="lq2")
+    rounds(loop, cluster, 3)
+    assert list(cluster.under_way) == ["first", "second", "elsewhere"]
+    cluster.under_way.pop("first").set_result(ReleaseResult(Release.TRY_AGAIN, "busy"))
+    rounds(loop, cluster, 0.5)
+    assert list(cluster.under_way) == ["second", "elsewhere", "third"]
+
+
+def test_a_background_release_that_fails(caplog: pytest.LogCaptureFixture) -> None:
+    """What breaks in the background is an error in the log, and the release is tried again."""
+    cluster = Slow()
+    cluster.queue()
+    cluster.job("job", 2)
+    metrics = Metrics()
+    loop = Loop(cluster, InlinePlanner(away), SETTINGS, metrics=metrics)
+    rounds(loop, cluster, 3)
+    cluster.under_way.pop("job").set_exception(RuntimeError("boom"))
+    rounds(loop, cluster, 0.5)
+    assert "boom" in caplog.text
+    assert metrics.registry.get_sample_value("punctual_errors_total", {"where": "release"}) == 1
+    rounds(loop, cluster, 3)
+    assert list(cluster.under_way) == ["job"]
+
+
+def test_what_is_let_go_leaves_way_for_what_is_due() -> None:
+    """Of thousands that must be let go only so many are under way at once; the next follow when those have ended."""
+    cluster = Slow()
+    cluster.queue()
+    for number in range(2 * AT_ONCE):
+        cluster.job(f"lost-{number}", 1, queue="missing")
+        cluster.condition(f"lost-{number}", "QuotaReserved", "False", "Inadmissible")
+    loop = Loop(cluster, InlinePlanner(away), SETTINGS)
+    rounds(loop, cluster, 3)
+    assert len(cluster.under_way) == AT_ONCE
+    for name in list(cluster.under_way)[:10]:
+        cluster.under_way.pop(name).set_result(cluster.release(loop.step().snapshot.stranded[0].item.root))
+    cluster.job("due", 1)
+    rounds(loop, cluster, 3)
+    assert "due" in cluster.under_way
+    assert len(cluster.under_way) <= AT_ONCE + 1
 
 
 def test_waits_for_an_earliest_start(cluster: MemoryCluster) -> None:
