@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -160,6 +161,73 @@ def _print_backlog(result: dict[str, Any]) -> None:
         cells.append("" if ratio is None else f"{ratio:.2f} {'≤' if ratio <= most else '>'} {most:g}")
     table.add_row(f"bar: {bar}", *cells)
     Console().print(table, "" if result["holds"] else "[red]The bar does not hold.[/red]")
+
+
+@app.command()
+def cluster(
+    jobs: Annotated[int, typer.Option("-n", min=1, metavar="N", help="Jobs of the stream.")] = 300,
+    gated: Annotated[
+        int, typer.Option(min=0, metavar="N", help="More jobs that wait behind the gate meanwhile (until tomorrow).")
+    ] = 1000,
+    seed: Annotated[int, typer.Option(min=0, help="Which random stream.")] = 0,
+    folder: Annotated[
+        Path | None,
+        typer.Option("--dir", help="Keep the logs in this (new) folder.", show_default="a folder that is removed"),
+    ] = None,
+    output: Annotated[Output, typer.Option("--output", "-o", help="How to print it.")] = Output.TABLE,
+) -> None:
+    """The same jobs through plain Kueue and through Punctual, on a real local cluster.
+
+    Starts a cluster of its own (punctual cluster --help says what that is), sends
+    a seeded stream of jobs of seconds through a queue of 64 GPUs of plain Kueue,
+    then the same through Punctual. About five minutes with the defaults; a busy
+    machine disturbs it.
+    """
+    from rich.console import Console
+
+    from benchmarks.cluster import BenchFailed, measure
+    from localcluster.errors import LocalClusterError
+
+    try:
+        with _status(Console(stderr=True)) as say:
+            result = measure(jobs, gated, seed, say, folder)
+    except (BenchFailed, LocalClusterError, OSError) as error:
+        raise _failed(str(error)) from None
+    if output is Output.JSON:
+        typer.echo(json.dumps(result))
+    else:
+        _print_cluster(result)
+    if not result["holds"]:
+        raise typer.Exit(BELOW_BAR)
+
+
+def _print_cluster(result: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    kueue, punctual = result["figures"]["kueue"], result["figures"]["punctual"]
+    title = f"{result['jobs']} jobs, {kueue['due']} with a deadline; {result['gated']:,} more behind the gate"
+    table = Table(title=title, title_justify="left")
+    for column in ("", "plain Kueue", "Punctual", "wanted at most"):
+        table.add_column(column, justify="right" if column else "left")
+    bars, wanted = result["bars"], result["reference"]
+    half = bars["misses by plain Kueue's"]["most"] * kueue["missed"]
+    limits = {"missed": f"{half:g}", "interrupted": "0", "idle GPU-seconds": f"{kueue['idle GPU-seconds']:,.0f}"}
+    memory = ("controller peak MiB", "solver peak MiB")
+    limits |= {name: f"{most:,.0f}" for name, most in wanted.items()}
+    limits |= {name: f"{bars[name]['most']:,.0f}" for name in memory}
+    for name in ("missed", "interrupted", "idle GPU-seconds", "refill ms", "seconds", *wanted, *memory):
+        cells = (f"{side[name]:,.0f}" if name in side else "" for side in (kueue, punctual))
+        table.add_row(name, *cells, limits.get(name, ""))
+    table.add_section()
+    for size, waited in kueue["waits"].items():
+        pairs = (f"{each['p50']:.1f} / {each['p95']:.1f}" for each in (waited, punctual["waits"][size]))
+        table.add_row(f"seconds that {size} GPUs waited, p50 / p95", *pairs, "")
+    Console().print(table)
+    for bar, state in bars.items():
+        holds = state["is"] <= state["most"]
+        line = f"bar: {bar} {state['is']:.2f} {'≤' if holds else '>'} {state['most']:g}"
+        Console().print(line if holds else f"[red]{line}[/red]")
 
 
 @contextmanager

@@ -30,6 +30,12 @@ class Process:
     pid: int
     started: int
 
+    @classmethod
+    def of(cls, pid: int) -> Process:
+        """The process that has this pid now."""
+        fields = _stat(pid)
+        return cls(pid, int(fields[19]) if fields else 0)
+
     def running(self) -> bool:
         """Whether it is alive: the same process, and no zombie."""
         fields = _stat(self.pid)
@@ -77,8 +83,7 @@ def start(command: list[str], *, cwd: Path, log: Path, environment: Mapping[str,
             start_new_session=True,
         )
     child.returncode = 0  # it shall outlive this object, which would warn about that
-    fields = _stat(child.pid)
-    return Process(child.pid, int(fields[19]) if fields else 0)
+    return Process.of(child.pid)
 
 
 def stop(processes: Iterable[Process], *, sort: signal.Signals = signal.SIGTERM, grace: float = 10) -> None:

@@ -106,11 +106,16 @@ class Rest:
 
     def watch(self, path: str) -> Watch:
         """The changes of a collection from now on, until closed."""
-        version = self("GET", path)["metadata"]["resourceVersion"]
+        return self.list_and_watch(path)[1]
+
+    def list_and_watch(self, path: str) -> tuple[list[dict[str, Any]], Watch]:
+        """The objects of a collection now, and its changes from then on, until closed."""
+        collection = self("GET", path)
+        version = collection["metadata"]["resourceVersion"]
         connection = http.client.HTTPSConnection("127.0.0.1", self._port, context=self._tls)
         headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
         connection.request("GET", f"{path}?watch=true&resourceVersion={version}&timeoutSeconds=3600", headers=headers)
-        return Watch(connection)
+        return collection["items"], Watch(connection)
 
     def _exchange(self, method: str, path: str, body: str | None, headers: dict[str, str]) -> tuple[int, bytes]:
         kept: http.client.HTTPSConnection | None = getattr(self._thread, "connection", None)
