@@ -7,7 +7,7 @@ takes (for more than one pair almost: Kueue never goes back on an earlier pair's
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice, product
 from typing import NamedTuple
 
@@ -33,6 +33,13 @@ class Asked(NamedTuple):
     excluded: frozenset[int]
     """Flavors that it cannot use."""
     pods: int
+    spare: int
+    """Pods that it can do without."""
+
+    def reduced(self, step: int, steps: int) -> Asked:
+        """With fewer pods, as Kueue reduces all pod sets together in ``steps`` from nothing to all they can spare."""
+        pods = self.pods - self.spare * step // steps
+        return self._replace(totals={r: t // self.pods * pods for r, t in self.totals.items() if pods}, pods=pods)
 
 
 Request = list[Asked]
@@ -95,7 +102,8 @@ class Shapes:
                         f"is {flavor}, but there are {len(self._tree.flavors)} flavors",
                     )
             totals = {resource: total for resource, total in totals.items() if total > 0}
-            request.append(Asked(totals, frozenset(pod_set.excluded_flavors), pod_set.count))
+            spare = pod_set.count - pod_set.min_count if pod_set.min_count else 0
+            request.append(Asked(totals, frozenset(pod_set.excluded_flavors), pod_set.count, spare))
         return request
 
 
@@ -103,6 +111,9 @@ def build_options(
     tree: QuotaTree, queues: Sequence[int], requests: Sequence[Request], nodes: Nodes
 ) -> tuple[Options, PodColumns, dict[int, str]]:
     """Options of each pair, the pods of each option, and why some pairs have none, in Kueue's words.
+
+    What can never be there with all its pods, but with fewer (partial admission), has the options of the most pods that
+    can. Anything else is planned with all its pods.
 
     Parameters
     ----------
@@ -122,17 +133,18 @@ def build_options(
         most = potential[place]
         key = tree.groups[queue], id(request)
         if key not in combined:
-            ways = _combinations(tree, key[0], request, nodes)
-            combined[key] = [option for option in ways if nodes.hold(option.pieces)]
-        fitting = (o for o in combined[key] if all(total <= most[cell] for cell, total in o.amounts.items()))
-        for option in islice(fitting, MAX_OPTIONS):
+            combined[key] = _combinations(tree, key[0], request, nodes)
+        found = _fitting(combined[key], most)
+        if not found and any(asked.spare for asked in request):
+            found = _reduced(tree, key[0], request, nodes, most)
+        for option in found:
             cells += option.amounts
             amounts += option.amounts.values()
             need.append(len(cells))
             pieces += ((cell, size, pods) for (cell, size), pods in option.pieces.items())
             piece.append(len(pieces))
-        if len(need) - 1 == first[-1]:
-            never[pair] = _why_never(tree, key[0], request, most, nodes)
+        if not found:
+            never[pair] = _why_never(tree, tree.groups[queue], request, most, nodes)
         first.append(len(need) - 1)
     options = Options(
         node=places,
@@ -143,6 +155,27 @@ def build_options(
     )
     cell, size, pods = np.array(pieces, dtype=np.int64).reshape(-1, 3).T
     return options, PodColumns(np.array(piece, dtype=np.int32), cell.astype(np.int32), size, pods), never
+
+
+def _fitting(options: Iterable[Option], most: list[int]) -> list[Option]:
+    """Those that could ever be there, the first ones."""
+    fit = (option for option in options if all(total <= most[cell] for cell, total in option.amounts.items()))
+    return list(islice(fit, MAX_OPTIONS))
+
+
+def _reduced(tree: QuotaTree, groups: Groups, request: Request, nodes: Nodes, most: list[int]) -> list[Option]:
+    """Options with the most pods that fit; none when not even the fewest do."""
+    found: list[Option] = []
+    steps = sum(asked.spare for asked in request)
+    low, high = 1, steps + 1
+    while low < high:
+        step = (low + high) // 2
+        less = [asked.reduced(step, steps) for asked in request]
+        if options := _fitting(_combinations(tree, groups, less, nodes), most):
+            found, high = options, step
+        else:
+            low = step + 1
+    return found
 
 
 class _Part(NamedTuple):
@@ -171,7 +204,7 @@ def _parts(groups: Groups, request: Request) -> Iterator[_Part]:
 
 
 def _combinations(tree: QuotaTree, groups: Groups, request: Request, nodes: Nodes) -> list[Option]:
-    """All ways to hold a request, each once, in Kueue's order; none when it asks for what the queue does not cover."""
+    """All ways to hold a request that nodes allow, each once, in Kueue's order; none if the queue does not cover it."""
     covered = {resource for resources, _ in groups for resource in resources}
     if any(resource not in covered for asked in request for resource in asked.totals):
         return []
@@ -190,7 +223,7 @@ def _combinations(tree: QuotaTree, groups: Groups, request: Request, nodes: Node
                     piece = cell, total // pods
                     pieces[piece] = pieces.get(piece, 0) + pods
         options.setdefault((tuple(sorted(amounts.items())), tuple(sorted(pieces.items()))), Option(amounts, pieces))
-    return list(options.values())
+    return [option for option in options.values() if nodes.hold(option.pieces)]
 
 
 def _why_never(tree: QuotaTree, groups: Groups, request: Request, potential: list[int], nodes: Nodes) -> str:

@@ -39,6 +39,8 @@ from solver.verify_quota import (
     distinct,
     held_by,
     ints,
+    reduction,
+    reductions,
     shape_meant,
 )
 
@@ -221,15 +223,16 @@ class _Check:
         pair = int(self.queue[row]), int(self.shape[row])
         if pair not in self._fitting:
             room = dict(enumerate(self.tree.empty[self.tree.queue[pair[0]]].tolist())) | self.tree.nodes.roof
+            offer, least = self.tree.offer[pair[0]], reductions(self.request.shapes[pair[1]])
             try:
-                self._fitting[pair] = self.demand(self.tree.offer[pair[0]], pair[1]).split(room, all_of_it=False)
+                self._fitting[pair] = self.demand(offer, pair[1], least).split(room, all_of_it=False)
             except TooMany:
                 self._fitting[pair] = True
         return self._fitting[pair]
 
-    def demand(self, offer: int, shape: int) -> Demand:
-        """What a shape asks of a queue with an offer."""
-        return Demand(self.request.shapes[shape], self.tree.offers[offer], self.tree)
+    def demand(self, offer: int, shape: int, less: int = 0) -> Demand:
+        """What a shape asks of a queue with an offer; with fewer pods if ``less`` is more than 0."""
+        return Demand(self.request.shapes[shape], self.tree.offers[offer], self.tree, less)
 
     def times(self) -> Iterator[pb.Violation]:
         """Starts are not too early; finishes and tardiness follow from them."""
@@ -274,9 +277,10 @@ class _Check:
         faults: dict[int, str] = {}
         for position, (offer, shape, kind) in enumerate(zip(*np.unravel_index(cases, sizes), strict=True)):
             totals = self.amounts.totals[kind] or {}
+            quota = {c: x for c, x in totals.items() if c < self.tree.cells}
+            less = reduction(self.request.shapes[shape], sum(quota.values()))
             try:
-                if not self.demand(offer, shape).split(totals, all_of_it=True):
-                    quota = {c: x for c, x in totals.items() if c < self.tree.cells}
+                if not self.demand(offer, shape, less).split(totals, all_of_it=True):
                     held = ", ".join(f"{x} {self.tree.cell_name(c)}" for c, x in quota.items()) or "nothing"
                     faults[position] = (
                         f"its queue could not give it {held}: that is not its request in one flavor for each pod set "

@@ -6,6 +6,7 @@ The quota formulas are Kueue 0.17's (``pkg/cache/scheduler/resource_node.go``).
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
@@ -430,22 +431,47 @@ class TooMany(Exception):
     """A request of so many parts that the ways to split an assignment cannot all be looked at."""
 
 
+def reductions(shape: pb.RequestShape) -> int:
+    """How many numbers of pods a (sound) shape can be admitted with, besides all of them."""
+    return sum(pod_set.count - pod_set.min_count for pod_set in shape.pod_sets if pod_set.min_count)
+
+
+def reduction(shape: pb.RequestShape, amount: int) -> int:
+    """How far a (sound) shape is reduced when it holds so much, all resources added up; 0 when no reduction does."""
+
+    def given_back(less: int) -> int:
+        """Less is negative, so that it grows with the reduction."""
+        steps = max(1, reductions(shape))
+        return -sum(
+            (pod_set.count - (pod_set.count - pod_set.min_count if pod_set.min_count else 0) * less // steps)
+            * sum(pod_set.amounts)
+            for pod_set in shape.pod_sets
+        )
+
+    less = bisect_left(range(reductions(shape) + 1), -amount, key=given_back)
+    return less if less <= reductions(shape) and given_back(less) == -amount else 0
+
+
 class Demand:
     """What a workload of a (sound) shape asks of a queue: parts that must each be held in one flavor.
 
-    A part is what one pod set asks of one resource group.
+    A part is what one pod set asks of one resource group. With ``less``, from 0 to :func:`reductions`, each pod set is
+    without its share of the pods that all of them can spare, rounded down.
     """
 
-    def __init__(self, shape: pb.RequestShape, offer: Offer, tree: Tree) -> None:
+    def __init__(self, shape: pb.RequestShape, offer: Offer, tree: Tree, less: int = 0) -> None:
         self.parts: list[list[dict[int, int]]] = []
         """For each part, for each flavor it may be held in, the amount of each cell, and what it counts on nodes."""
         self.covered = True
         """Whether the queue offers all that is asked for."""
         group_of = {resource: group for group, (resources, _) in enumerate(offer) for resource in resources}
         for pod_set in shape.pod_sets:
+            pods = pod_set.count
+            if less and pod_set.min_count:
+                pods -= (pods - pod_set.min_count) * less // reductions(shape)
             asked: dict[int, dict[int, int]] = defaultdict(lambda: defaultdict(int))
             for resource, amount in zip(pod_set.resources, pod_set.amounts, strict=True):
-                if amount * pod_set.count == 0:
+                if amount * pods == 0:
                     continue
                 if resource not in group_of:
                     self.covered = False
@@ -458,7 +484,7 @@ class Demand:
                 ]
                 self.parts.append(
                     [
-                        _way(each, pod_set.count, tree.nodes)
+                        _way(each, pods, tree.nodes)
                         for each in by_cell
                         if not any(tree.nodes.too_large(cell, size) for cell, size in each.items())
                     ]

@@ -118,6 +118,8 @@ def requests(draw: st.DrawFn, rows: int = 12, states: tuple[int, ...] = STATES) 
             pod_set.resources.extend(range(resources))
             pod_set.amounts.extend(draw(st.integers(0, 2)) for _ in range(resources))
             if draw(st.integers(0, 3)) == 0:
+                pod_set.min_count = draw(st.integers(1, pod_set.count))
+            if draw(st.integers(0, 3)) == 0:
                 pod_set.excluded_flavors.append(draw(st.integers(0, flavors - 1)))
     work = result.workloads
     for k in range(draw(st.integers(0, rows))):

@@ -398,3 +398,21 @@ def test_response_columns():
     assert response.objective.bound == 2.0
     assert [(r.workload, r.kind) for r in response.rejections] == [(0, pb.NEVER_FITS)]
     assert response.timing.decode_us == 7
+
+
+def test_work_that_never_fits_with_all_its_pods_is_planned_with_as_many_as_can_be() -> None:
+    """Six pods, two at least, where there are four GPUs: planned with four; and verified, which five would not be."""
+    r = request({"q": 4})
+    r.shapes.add(pod_sets=[pb.PodSet(count=6, min_count=2, resources=[0], amounts=[1])])
+    r.shapes.add(pod_sets=[pb.PodSet(count=6, min_count=5, resources=[0], amounts=[1])])
+    for shape in (0, 1):
+        r.workloads.id.append(f"w{shape}")
+        r.workloads.shape.append(shape)
+        r.workloads.duration_ms.append(SECOND)
+    problem = decode(r)
+    answer = encode(problem, plan(problem, r.policy, r.budget, r.seed))
+    assert [list(held.amounts) for held in answer.plan.assignments] == [[4]]
+    assert [(rejection.id, rejection.kind) for rejection in answer.rejections] == [("w1", pb.NEVER_FITS)]
+    assert verify(r, answer.plan) == []
+    answer.plan.assignments[0].amounts[0] = 5
+    assert verify(r, answer.plan)
