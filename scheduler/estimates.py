@@ -5,8 +5,9 @@ The rule, for any quantile, on a logarithmic scale (half as long and twice as lo
 1. Begin with what was said: the user's own estimate, which counts as :data:`STRENGTH` runs. If there is none: a limit
    of its run time, which counts only until its family has had a run; else the default, as :data:`STRENGTH` runs,
    corrected by work like it (same queue and shape, then same image and shape).
-2. From the wide family to the narrow one, take the mean of what has been found so far and of the quantile of the
-   family's run times, weighted by ``STRENGTH`` and by the number of runs.
+2. Then of its own family (same label, else same kind and name without what is generated): first the runs with another
+   image or shape, then those with the same. From one group of runs to the next, take the mean of what has been found
+   so far and of the quantile of the group's run times, weighted by ``STRENGTH`` and by the number of runs.
 3. A limit is never exceeded.
 
 For work that has run for a time already only longer runs count, and what was said only if it is longer.
@@ -54,6 +55,11 @@ class Said(NamedTuple):
     limit_source: str
     default: int
 
+    @property
+    def heeds_no_like(self) -> bool:
+        """Whether runs of other work that is merely like it say nothing about it."""
+        return self.annotation is not None or self.limit is not None
+
 
 class Estimate(NamedTuple):
     """An estimated run time, and why."""
@@ -85,50 +91,64 @@ class Runs:
         insort(self.ascending, duration)
         self.seen += 1
 
-    def of(self, variant: int) -> list[int]:
-        """Run times of one narrower family, ascending."""
-        return sorted(duration for duration, each in self._newest if each == variant)
+    def split(self, variant: int) -> tuple[list[int], list[int]]:
+        """Run times of all others, and of one narrower family; ascending."""
+        others = sorted(duration for duration, each in self._newest if each != variant)
+        return others, sorted(duration for duration, each in self._newest if each == variant)
 
 
 class Kin:
-    """The families of one kind of work, and what has been found for them."""
+    """The families of one kind of work: as long as it is not forgotten, it knows what they learn."""
 
-    __slots__ = ("_estimates", "_like", "_named", "_stamp", "_variant", "like", "own")
+    __slots__ = ("_estimates", "_like", "_like_seen", "_name", "_named", "_named_seen", "_variant", "like", "own")
 
-    def __init__(self, like: tuple[Runs, ...], named: Runs, variant: int) -> None:
-        self._like, self._named, self._variant = like, named, variant
-        self._stamp = -1
+    def __init__(self, like: tuple[Runs, ...], named: Runs, variant: int, name: str) -> None:
+        self._like, self._named, self._variant, self._name = like, named, variant, name
+        self._like_seen = self._named_seen = -1
         self._estimates: dict[tuple[Said, float], Estimate] = {}
         self.like: Levels = ()
         """Run times of work like it: same queue and shape; same namespace, image and shape."""
         self.own: Levels = ()
-        """Run times of its own family: same label or name; of these, same image and shape too."""
+        """Run times of its own family, which has its label or name: with another image or shape, then with the same."""
 
-    def look(self) -> None:
-        """Take note of what is new."""
-        stamp = self._named.seen + sum(runs.seen for runs in self._like)
-        if stamp != self._stamp:
-            self._stamp = stamp
-            self.like = tuple(runs.ascending for runs in self._like)
-            self.own = self._named.ascending, self._named.of(self._variant)
-            self._estimates.clear()
+    def stamp(self, said: Said) -> int:
+        """Changes when an estimate may have."""
+        return self._named.seen if said.heeds_no_like else self._named.seen + sum(runs.seen for runs in self._like)
 
-    def estimate(self, said: Said, quantile: float, name: str) -> Estimate:
-        """As :meth:`Estimates.estimate`, of what was looked at last."""
+    def estimate(self, said: Said, quantile: float = 0.5) -> Estimate:
+        """How long work will run as a whole: that quantile of its run time."""
+        self._look()
         known = self._estimates.get((said, quantile))
         if known is None:
-            value, runs = shrunk(said, self.like, self.own, quantile)
-            if runs:
+            value, counts = shrunk(said, self.like, self.own, quantile)
+            if counts:
                 duration = rounded(value) if said.limit is None else min(rounded(value), said.limit)
-                known = Estimate(duration, LEDGER, self._basis(said, runs, name))
+                known = Estimate(duration, LEDGER, self._basis(said))
             else:
                 known = said_alone(said)
             self._estimates[said, quantile] = known
         return known
 
-    def _basis(self, said: Said, runs: int, name: str) -> str:
+    def remaining(self, said: Said, elapsed: int, least: int, quantile: float = 0.5) -> int:
+        """How much longer work will run that has run for ``elapsed``; at least ``least``."""
+        total = self.estimate(said, quantile).duration
+        if elapsed >= min((runs[0] for runs in (*self.like, *self.own) if runs), default=total) or elapsed >= total:
+            total = shrunk_total(said, self.like, self.own, quantile, elapsed, least)
+        return max(least, total - elapsed)
+
+    def _look(self) -> None:
+        """Take note of what is new."""
+        like_seen = sum(runs.seen for runs in self._like)
+        if like_seen != self._like_seen or self._named.seen != self._named_seen:
+            self._like_seen, self._named_seen = like_seen, self._named.seen
+            self.like = tuple(runs.ascending for runs in self._like)
+            self.own = self._named.split(self._variant)
+            self._estimates.clear()
+
+    def _basis(self, said: Said) -> str:
         wide = not any(self.own)
-        basis = f"{runs} {'run' if runs == 1 else 'runs'} {'like it' if wide else f'of {name}'}"
+        runs = sum(map(len, self.own)) or next(len(runs) for runs in reversed(self.like) if runs)
+        basis = f"{runs} {'run' if runs == 1 else 'runs'} {'like it' if wide else f'of {self._name}'}"
         if said.annotation is not None:
             basis += f", and the user's {format_duration(said.annotation)}"
         elif wide:
@@ -159,11 +179,11 @@ class History:
             self._runs[key] = runs  # at the end: what ran last
         self._forget()
 
-    def kin(self, family: Family) -> Kin:
-        """The families that work belongs to."""
+    def kin(self, family: Family, name: str) -> Kin:
+        """The families that work belongs to; ``name``: what to call its own in words."""
         *like, named = (self._runs.setdefault(key, Runs()) for key in _keys(family))
         self._forget()
-        return Kin(tuple(like), named, _variant(family))
+        return Kin(tuple(like), named, _variant(family), name)
 
     def _forget(self) -> None:
         if len(self._runs) > self._most:
@@ -198,9 +218,15 @@ class Estimates:
     def __init__(self) -> None:
         self.version = 0
         self._history = History()
+        self._adopted = 0
         self._kin: dict[Family, Kin] = {}
-        self._epoch = 0
+        self._epoch = self.epoch
         self._hide: Callable[[Family], Family] | None = None
+
+    @property
+    def epoch(self) -> tuple[int, int]:
+        """Changes when what :meth:`kin` gave before has to be asked for again."""
+        return self._adopted, self._history.epoch
 
     def learn(self, family: Family, duration: int) -> None:
         """Work has run to its end."""
@@ -220,31 +246,20 @@ class Estimates:
             What has been learnt and is not in it.
         """
         self._history, self._hide = history, hide
-        self._kin.clear()
+        self._adopted += 1
         self.version += 1
         for family, duration in since:
             self.learn(family, duration)
 
-    def estimate(self, family: Family, said: Said, quantile: float = 0.5) -> Estimate:
-        """How long work will run as a whole: that quantile of its run time."""
-        return self._of(family).estimate(said, quantile, str(family))
-
-    def remaining(self, family: Family, said: Said, elapsed: int, least: int, quantile: float = 0.5) -> int:
-        """How much longer work will run that has run for ``elapsed``; at least ``least``."""
-        kin = self._of(family)
-        total = kin.estimate(said, quantile, str(family)).duration
-        if elapsed >= min((runs[0] for runs in (*kin.like, *kin.own) if runs), default=total) or elapsed >= total:
-            total = shrunk_total(said, kin.like, kin.own, quantile, elapsed, least)
-        return max(least, total - elapsed)
-
-    def _of(self, family: Family) -> Kin:
-        if self._epoch != self._history.epoch or len(self._kin) > FAMILIES:
-            self._epoch = self._history.epoch
+    def kin(self, family: Family) -> Kin:
+        """The families of some work."""
+        if self._epoch != self.epoch or len(self._kin) > FAMILIES:
+            self._epoch = self.epoch
             self._kin.clear()
         kin = self._kin.get(family)
         if kin is None:
-            kin = self._kin[family] = self._history.kin(self._hide(family) if self._hide else family)
-        kin.look()
+            kin = self._history.kin(self._hide(family) if self._hide else family, str(family))
+            self._kin[family] = kin
         return kin
 
 
@@ -270,8 +285,8 @@ def quantile_of(ascending: Sequence[int], quantile: float) -> float:
     return math.log(low) + (position - below) * (math.log(high) - math.log(low))
 
 
-def shrunk(said: Said, like: Levels, own: Levels, quantile: float) -> tuple[int, int]:
-    """The estimate by the rule above, and how many runs it rests on (0: none counts)."""
+def shrunk(said: Said, like: Levels, own: Levels, quantile: float) -> tuple[int, bool]:
+    """The estimate by the rule above, and whether any run counts."""
     return _shrunk(said, like, own, quantile, 0, said_alone(said).duration)
 
 
@@ -284,15 +299,15 @@ def shrunk_total(said: Said, like: Levels, own: Levels, quantile: float, elapsed
     said_now = said_alone(said).duration
     if said_now <= elapsed:
         said_now = elapsed + max(least, said_now // 10)
-    value, runs = _shrunk(said, like, own, quantile, elapsed, said_now)
-    if runs == 0 and said.annotation is None:  # all that counts is what it has outlived, or has not
+    value, counts = _shrunk(said, like, own, quantile, elapsed, said_now)
+    if not counts and said.annotation is None:  # all that counts is what it has outlived, or has not
         value = first
     if said.limit is not None and elapsed < said.limit:
         value = min(value, said.limit)
     return value if value > elapsed else elapsed + max(least, first // 10)
 
 
-def _shrunk(said: Said, like: Levels, own: Levels, quantile: float, elapsed: int, said_now: int) -> tuple[int, int]:
+def _shrunk(said: Said, like: Levels, own: Levels, quantile: float, elapsed: int, said_now: int) -> tuple[int, bool]:
     if elapsed:
         like, own = (tuple(runs[bisect_right(runs, elapsed) :] for runs in levels) for levels in (like, own))
     strength = STRENGTH
@@ -302,13 +317,11 @@ def _shrunk(said: Said, like: Levels, own: Levels, quantile: float, elapsed: int
         levels, strength = own, 0.0
     else:
         levels = (*like, *own)
-    value, used = math.log(said_now), 0
-    for runs in levels:
-        if runs:
-            used = len(runs)
-            value = (strength * value + used * quantile_of(runs, quantile)) / (strength + used)
-            strength = STRENGTH
-    duration = round(math.exp(value)) if used else said_now
+    value, counts = math.log(said_now), any(levels)
+    for runs in filter(None, levels):
+        value = (strength * value + len(runs) * quantile_of(runs, quantile)) / (strength + len(runs))
+        strength = STRENGTH
+    duration = round(math.exp(value)) if counts else said_now
     if said.limit is not None and not elapsed:
         duration = min(duration, said.limit)
-    return duration, used
+    return duration, counts

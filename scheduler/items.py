@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from scheduler.annotations import BYPASS, BYPASSED_BY, WEIGHT, format_instant, read_wishes
 from scheduler.cluster import GATE, Reference
-from scheduler.estimates import Estimate, Estimates, Said, said_alone
+from scheduler.estimates import Estimate, Estimates, Kin, Said, said_alone
 from scheduler.facts import RootFacts, WorkloadFacts
 from scheduler.family import Family, stem
 from scheduler.kinds import ROOT_KINDS
@@ -152,8 +152,10 @@ class Work:
         self.wishes = read_wishes(self._annotations, (owner or facts).created)
         self._verdict: tuple[Queues, bool, Verdict, int] | None = None
         self._estimates = estimates
-        self._heard = -1
         self._family: Family | None = None
+        self._kin: tuple[tuple[int, int], Family, Kin] | None = None
+        self._heard = self._stamp = -1
+        """Version of all estimates, and stamp of its own, when its estimate was made."""
 
     def verdict(self, queues: Queues, released: bool) -> tuple[Verdict, int]:
         """What it is to us, and the verdict's signature. ``released``: we have taken our gate off, whatever we see."""
@@ -309,25 +311,38 @@ class Work:
         assert self.item is not None
         queue, least = self.settings.queue(self.item.cluster_queue), self.settings.minimum_remaining_ms
         if self._estimates is not None and queue.learn:
-            family, said = self.family(self.item.cluster_queue), self._said(queue)
-            return self._estimates.remaining(family, said, elapsed, least, queue.estimate_quantile)
+            kin = self._kin_now(self._estimates, self.item.cluster_queue)
+            return kin.remaining(self._said(queue), elapsed, least, queue.estimate_quantile)
         if elapsed < self.item.estimate:
             return self.item.estimate - elapsed
         return max(least, self.item.estimate // 10)
 
     def _estimate(self, cluster_queue: str) -> Estimate:
         queue = self.settings.queue(cluster_queue)
+        said = self._said(queue)
         if self._estimates is None or not queue.learn:
-            return said_alone(self._said(queue))
-        self._heard = self._estimates.version
-        return self._estimates.estimate(self.family(cluster_queue), self._said(queue), queue.estimate_quantile)
+            return said_alone(said)
+        kin = self._kin_now(self._estimates, cluster_queue)
+        self._heard, self._stamp = self._estimates.version, kin.stamp(said)
+        return kin.estimate(said, queue.estimate_quantile)
 
     def _estimate_moved(self, item: Item | None) -> bool:
         """Whether the past of its family says something new."""
         if item is None or self._estimates is None or self._heard == self._estimates.version:
             return False
+        kin = self._kin_now(self._estimates, item.cluster_queue)
+        if kin.stamp(self._said(self.settings.queue(item.cluster_queue))) == self._stamp:
+            self._heard = self._estimates.version
+            return False
         estimate = self._estimate(item.cluster_queue)
         return (estimate.duration, estimate.source) != (item.estimate, item.estimate_source)
+
+    def _kin_now(self, estimates: Estimates, cluster_queue: str) -> Kin:
+        family, epoch = self.family(cluster_queue), estimates.epoch
+        if self._kin is None or self._kin[0] != epoch or self._kin[1] is not family:
+            self._kin = epoch, family, estimates.kin(family)
+            self._stamp = -1
+        return self._kin[2]
 
     def _said(self, queue: QueueSettings) -> Said:
         limit, source = self.facts.max_execution, "maximumExecutionTimeSeconds"

@@ -218,6 +218,12 @@ class Ledger:
                 sa.delete(workload).where(workload.c.ended_ms < before, workload.c.outcome.is_not(None))
             ).rowcount
 
+    def ended_before(self, instant: int) -> int:
+        """How many Workloads :meth:`prune` would forget."""
+        count = sa.select(sa.func.count()).where(workload.c.ended_ms < instant, workload.c.outcome.is_not(None))
+        with self._engine.connect() as connection:
+            return connection.execute(count).scalar_one()
+
     # --- reading ---------------------------------------------------------------------------------------------------
 
     def finished_since(
@@ -243,18 +249,20 @@ class Ledger:
         query = sa.select(workload).where(workload.c.outcome.is_(None))
         return self._entries(query.order_by(workload.c.submitted_ms, workload.c.uid), details)
 
-    def completed(self, limit: int) -> list[tuple[str, Family, int]]:
+    def completed(self, limit: int) -> Iterator[tuple[str, Family, int]]:
         """Uid, family and run time of what ran to its end: the newest ``limit``, oldest first."""
-        columns = [workload.c.uid, *(workload.c[field] for field in FAMILY_FIELDS)]
-        query = (
-            sa.select(*columns, workload.c.ended_ms - workload.c.started_ms)
+        columns = workload.c.uid, workload.c.ended_ms, workload.c.started_ms
+        newest = (
+            sa.select(*columns, *(workload.c[field] for field in FAMILY_FIELDS))
             .where(workload.c.outcome.in_([Outcome.SUCCEEDED, Outcome.FINISHED]), workload.c.started_ms.is_not(None))
             .order_by(workload.c.ended_ms.desc())
             .limit(limit)
+            .subquery()
         )
-        with self._engine.connect() as connection:
-            rows = connection.execute(query).all()
-        return [(uid, Family(*family), max(0, duration)) for uid, *family, duration in reversed(rows)]
+        query = sa.select(newest).order_by(newest.c.ended_ms)
+        with self._engine.connect().execution_options(yield_per=_CHUNK) as connection:
+            for uid, ended, started, *family in connection.execute(query):
+                yield uid, Family(*family), max(0, ended - started)
 
     def recent(
         self,

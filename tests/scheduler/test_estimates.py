@@ -60,8 +60,8 @@ def naive(said: Said, like: tuple[list[int], ...], own: tuple[list[int], ...], q
 @given(sayings, levels, levels, quantiles)
 def test_the_rule(said: Said, like: tuple[list[int], ...], own: tuple[list[int], ...], quantile: float) -> None:
     """It is what the rule says, to a millisecond or a billionth."""
-    value, used = shrunk(said, like, own, quantile)
-    if used:
+    value, counts = shrunk(said, like, own, quantile)
+    if counts:
         assert value == pytest.approx(naive(said, like, own, quantile), rel=1e-9, abs=1)
 
 
@@ -128,21 +128,21 @@ def test_remaining_time_is_that_of_the_longer_runs(times: list[int], elapsed: in
         estimates.learn(replace(FAMILY, image="another"), time)
     logs = sorted(math.log(time) for time in longer)
     expected = math.exp(median(logs)) - elapsed
-    total = estimates.estimate(FAMILY, said).duration
+    total = estimates.kin(FAMILY).estimate(said).duration
     if elapsed >= min(times) or elapsed >= total:
-        assert estimates.remaining(FAMILY, said, elapsed, 1) == pytest.approx(expected, abs=2)
+        assert estimates.kin(FAMILY).remaining(said, elapsed, 1) == pytest.approx(expected, abs=2)
     else:
-        assert estimates.remaining(FAMILY, said, elapsed, 1) == total - elapsed
+        assert estimates.kin(FAMILY).remaining(said, elapsed, 1) == total - elapsed
 
 
 def test_what_is_said_counts_as_three_runs() -> None:
     """Three runs of an hour and a user who says four: two hours, the middle on a logarithmic scale."""
     estimates = Estimates()
-    assert estimates.estimate(FAMILY, USER).duration == 2 * HOUR
+    assert estimates.kin(FAMILY).estimate(USER).duration == 2 * HOUR
     for _ in range(3):
         estimates.learn(replace(FAMILY, shape="another"), HOUR)
     said = USER._replace(annotation=4 * HOUR)
-    found = estimates.estimate(FAMILY, said)
+    found = estimates.kin(FAMILY).estimate(said)
     assert found.duration == rounded(2 * HOUR)
     assert found.source == LEDGER
     assert found.basis == "3 runs of team/nightly, and the user's 4h"
@@ -151,23 +151,23 @@ def test_what_is_said_counts_as_three_runs() -> None:
 def test_a_limit_is_no_estimate_once_the_family_is_known() -> None:
     """Stopped after a day: a day, until it has run once for ten minutes; and never longer than that day."""
     estimates = Estimates()
-    assert estimates.estimate(FAMILY, LIMIT)[:2] == (24 * HOUR, "activeDeadlineSeconds")
+    assert estimates.kin(FAMILY).estimate(LIMIT)[:2] == (24 * HOUR, "activeDeadlineSeconds")
     estimates.learn(FAMILY, 10 * MINUTE)
-    assert estimates.estimate(FAMILY, LIMIT).duration == 10 * MINUTE
-    assert estimates.estimate(FAMILY, LIMIT._replace(limit=5 * MINUTE)).duration == 5 * MINUTE
+    assert estimates.kin(FAMILY).estimate(LIMIT).duration == 10 * MINUTE
+    assert estimates.kin(FAMILY).estimate(LIMIT._replace(limit=5 * MINUTE)).duration == 5 * MINUTE
 
 
 def test_work_like_it_speaks_where_nobody_else_does() -> None:
     """Without annotation and limit, runs of the same shape in the queue correct the default; they correct no user."""
     estimates = Estimates()
-    assert estimates.estimate(FAMILY, NOTHING)[:2] == (HOUR, DEFAULT)
+    assert estimates.kin(FAMILY).estimate(NOTHING)[:2] == (HOUR, DEFAULT)
     for _ in range(30):
         estimates.learn(replace(FAMILY, namespace="other", stem="weekly"), 10 * MINUTE)
-    found = estimates.estimate(FAMILY, NOTHING)
+    found = estimates.kin(FAMILY).estimate(NOTHING)
     assert found.duration == pytest.approx(geometric_mean([HOUR] * 3 + [10 * MINUTE] * 30), rel=0.05)
     assert found.basis == "30 runs like it, and the default 1h"
-    assert estimates.estimate(FAMILY, USER).duration == 2 * HOUR
-    assert estimates.estimate(FAMILY, LIMIT).duration == 24 * HOUR
+    assert estimates.kin(FAMILY).estimate(USER).duration == 2 * HOUR
+    assert estimates.kin(FAMILY).estimate(LIMIT).duration == 24 * HOUR
 
 
 def test_a_label_makes_a_family_across_names() -> None:
@@ -176,8 +176,8 @@ def test_a_label_makes_a_family_across_names() -> None:
     labelled = replace(FAMILY, label="bert")
     for number in range(50):
         estimates.learn(replace(labelled, stem=f"try-{'abcde'[number % 5]}"), HOUR)
-    assert estimates.estimate(labelled, USER).duration == pytest.approx(HOUR, rel=0.06)
-    assert estimates.estimate(replace(labelled, namespace="other"), USER).duration == 2 * HOUR
+    assert estimates.kin(labelled).estimate(USER).duration == pytest.approx(HOUR, rel=0.06)
+    assert estimates.kin(replace(labelled, namespace="other")).estimate(USER).duration == 2 * HOUR
 
 
 def test_old_runs_make_room() -> None:
@@ -185,7 +185,7 @@ def test_old_runs_make_room() -> None:
     estimates = Estimates()
     for duration in [MINUTE] * 1000 + [HOUR] * KEEP:
         estimates.learn(FAMILY, duration)
-    assert estimates.estimate(FAMILY, LIMIT).duration == HOUR
+    assert estimates.kin(FAMILY).estimate(LIMIT).duration == HOUR
 
 
 def test_what_was_asked_before_is_asked_anew() -> None:
@@ -194,12 +194,12 @@ def test_what_was_asked_before_is_asked_anew() -> None:
     for expected in (HOUR, 2 * HOUR):
         for _ in range(KEEP):
             estimates.learn(FAMILY, expected)
-        assert estimates.estimate(FAMILY, LIMIT).duration == expected
-        estimates.estimate(replace(FAMILY, stem="weekly"), LIMIT)
+        assert estimates.kin(FAMILY).estimate(LIMIT).duration == expected
+        estimates.kin(replace(FAMILY, stem="weekly")).estimate(LIMIT)
     version = estimates.version
     estimates.learn(replace(FAMILY, stem="weekly"), MINUTE)
     assert estimates.version != version
-    assert estimates.estimate(replace(FAMILY, stem="weekly"), LIMIT).duration == MINUTE
+    assert estimates.kin(replace(FAMILY, stem="weekly")).estimate(LIMIT).duration == MINUTE
 
 
 def test_families_are_forgotten_before_memory_is_full() -> None:
@@ -209,22 +209,22 @@ def test_families_are_forgotten_before_memory_is_full() -> None:
     estimates.adopt(history, None, ())
     for number in range(100):
         estimates.learn(replace(FAMILY, stem=f"job-{number}", shape=str(number), image=str(number)), MINUTE)
-        assert estimates.estimate(replace(FAMILY, stem=f"job-{number}"), LIMIT).duration == MINUTE
-    assert estimates.estimate(replace(FAMILY, stem="job-0"), LIMIT).duration == 24 * HOUR
+        assert estimates.kin(replace(FAMILY, stem=f"job-{number}")).estimate(LIMIT).duration == MINUTE
+    assert estimates.kin(replace(FAMILY, stem="job-0")).estimate(LIMIT).duration == 24 * HOUR
 
 
 def test_a_written_history_and_what_came_since_are_one() -> None:
     """What is adopted counts together with what was learnt meanwhile, under the names that the ledger has."""
     estimates, history = Estimates(), History()
     estimates.learn(FAMILY, HOUR)
-    estimates.estimate(FAMILY, USER)
+    estimates.kin(FAMILY).estimate(USER)
 
     def hide(family: Family) -> Family:
         return replace(family, namespace="x", stem="y")
 
     history.learn(hide(FAMILY), HOUR)
     estimates.adopt(history, hide, [(FAMILY, HOUR)])
-    assert estimates.estimate(FAMILY, USER).basis == "2 runs of team/nightly, and the user's 2h"
+    assert estimates.kin(FAMILY).estimate(USER).basis == "2 runs of team/nightly, and the user's 2h"
 
 
 @given(st.integers(1, 10**12))

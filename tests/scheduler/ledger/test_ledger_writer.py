@@ -41,6 +41,11 @@ def until(check: Callable[[], Any], what: str) -> Any:
     return found
 
 
+def flushed(writer: LedgerWriter) -> bool:
+    """Wait until all is written, as somebody who takes the past when it is there."""
+    return bool(until(lambda: writer.past() is None and writer.flush(0.02), "all to be written"))
+
+
 class Started:
     """Writers that end with the test."""
 
@@ -89,7 +94,7 @@ def test_what_is_put_is_written(dsn: str, start: Started) -> None:
     writer = start(dsn)
     for number in range(1200):
         writer.put([entry(number, weight=2.0), entry(number, weight=3.0)])
-    assert writer.flush(30)
+    assert flushed(writer)
     with Ledger(dsn).open_for_reading() as ledger:
         assert {each.uid: each.weight for each in ledger.recent()} == {f"u{number}": 3.0 for number in range(1200)}
     assert start.metric("punctual_ledger_up") == 1
@@ -116,7 +121,7 @@ def test_the_next_one_knows_what_was(dsn: str, start: Started) -> None:
     estimates = Estimates()
     estimates.adopt(past.history, past.hide, ())
     said = Said(None, 9 * HOUR, "limit", HOUR)
-    assert estimates.estimate(FAMILY, said).basis == "2 runs of team/nightly"
+    assert estimates.kin(FAMILY).estimate(said).basis == "2 runs of team/nightly"
     assert again.past() is None
 
 
@@ -129,7 +134,7 @@ def test_an_anonymous_past_is_understood(dsn: str, start: Started) -> None:
     estimates = Estimates()
     estimates.adopt(past.history, past.hide, [(FAMILY, HOUR)])
     said = Said(None, 9 * HOUR, "limit", HOUR)
-    assert estimates.estimate(FAMILY, said).basis == "2 runs of team/nightly"
+    assert estimates.kin(FAMILY).estimate(said).basis == "2 runs of team/nightly"
 
 
 def test_old_work_is_forgotten(dsn: str, start: Started) -> None:
@@ -138,7 +143,7 @@ def test_old_work_is_forgotten(dsn: str, start: Started) -> None:
     with Ledger(dsn).open() as ledger:
         ledger.write([entry(1), entry(2, submitted=now)])
         ledger.write([replace(entry(2), ended=now, updated=now)])
-    start(dsn, keep_ms=HOUR)
+    until(start(dsn, keep_ms=HOUR).past, "the past")
     until(lambda: uids(dsn) == {"u2"}, "the old one to go")
 
 
@@ -147,7 +152,7 @@ def test_a_locked_database_is_waited_for(tmp_path: Path, start: Started, caplog:
     dsn = str(tmp_path / "ledger.db")
     writer = start(dsn)
     writer.put([entry(1)])
-    assert writer.flush(30)
+    assert flushed(writer)
     locker = sqlite3.connect(dsn, isolation_level=None)
     locker.execute("BEGIN IMMEDIATE")
     writer.put([entry(2)])
@@ -155,7 +160,7 @@ def test_a_locked_database_is_waited_for(tmp_path: Path, start: Started, caplog:
     assert start.metric("punctual_ledger_up") == 0
     writer.put([entry(3)])
     locker.execute("ROLLBACK")
-    assert writer.flush(30)
+    assert flushed(writer)
     assert uids(dsn) == {"u1", "u2", "u3"}
     assert warnings(caplog) == ["the ledger cannot be written; going on, trying again"]
     until(lambda: start.metric("punctual_ledger_up") == 1, "the metric")
@@ -165,12 +170,13 @@ def test_a_full_disk_is_waited_for(tmp_path: Path, start: Started, caplog: pytes
     """When no page can be had any more nothing breaks; as soon as what waits fits it is written."""
     dsn = str(tmp_path / "ledger.db")
     writer = start(dsn, sqlite_bytes=400_000)
+    until(writer.past, "the past")
     writer.put(entry(number, reason="x" * 2000) for number in range(300))
     until(lambda: start.metric("punctual_ledger_failures_total") >= 2, "attempts")
     assert "full" in caplog.records[-1].error  # type: ignore[attr-defined]
     assert start.metric("punctual_ledger_waiting") == 300
     writer.put(entry(number) for number in range(300))  # the same, in short
-    assert writer.flush(30)
+    assert flushed(writer)
     assert uids(dsn) == {f"u{number}" for number in range(300)}
     assert warnings(caplog) == ["the ledger cannot be written; going on, trying again"]
 
@@ -182,7 +188,7 @@ def test_a_folder_that_cannot_be_made_is_waited_for(tmp_path: Path, start: Start
     writer.put([entry(1)])
     until(lambda: start.metric("punctual_ledger_failures_total") >= 2, "attempts")
     (tmp_path / "volume").unlink()
-    assert writer.flush(30)
+    assert flushed(writer)
 
 
 def test_a_broken_file_is_set_aside(tmp_path: Path, start: Started, caplog: pytest.LogCaptureFixture) -> None:
@@ -195,7 +201,7 @@ def test_a_broken_file_is_set_aside(tmp_path: Path, start: Started, caplog: pyte
     file.write_bytes(spoiled)
     writer = start(str(file))
     writer.put([entry(1)])
-    assert writer.flush(30)
+    assert flushed(writer)
     assert uids(str(file)) == {"u1"}
     (aside,) = tmp_path.glob("ledger.db.broken-*Z")
     assert aside.read_bytes() == bytes(spoiled)
@@ -208,7 +214,7 @@ def test_a_file_that_never_was_a_database_is_set_aside(tmp_path: Path, start: St
     file.write_text("hello " * 1000)
     writer = start(str(file))
     writer.put([entry(1)])
-    assert writer.flush(30)
+    assert flushed(writer)
     assert len(list(tmp_path.glob("ledger.db.broken-*Z"))) == 1
 
 
@@ -217,7 +223,7 @@ def test_a_killed_server_is_waited_for(postgres: Postgres, start: Started, caplo
     dsn = postgres.database()
     writer = start(dsn)
     writer.put([entry(1)])
-    assert writer.flush(30)
+    assert flushed(writer)
     postgres.kill()
     try:
         writer.put([entry(2)])
@@ -225,7 +231,7 @@ def test_a_killed_server_is_waited_for(postgres: Postgres, start: Started, caplo
     finally:
         postgres.start()
     writer.put([entry(3)])
-    assert writer.flush(30)
+    assert flushed(writer)
     assert uids(dsn) == {"u1", "u2", "u3"}
     assert warnings(caplog) == ["the ledger cannot be written; going on, trying again"]
 
@@ -240,8 +246,8 @@ def test_what_waits_is_bounded(tmp_path: Path, start: Started) -> None:
     assert start.metric("punctual_ledger_waiting") == 3
     assert not writer.wants_all()
     (tmp_path / "volume").unlink()
-    assert writer.flush(30)
-    until(writer.wants_all, "the wish")
+    assert flushed(writer)
+    until(lambda: writer.past() is None and writer.wants_all(), "the wish")
     assert not writer.wants_all()
     assert uids(dsn) == {"u7", "u8", "u9"}
 
@@ -252,7 +258,7 @@ def test_one_entry_that_is_refused_does_not_stop_the_others(
     """Text that no database takes is dropped, and said; all others are written."""
     writer = start(dsn)
     writer.put([entry(1), entry(2, reason="\ud800"), entry(3)])
-    assert writer.flush(30)
+    assert flushed(writer)
     assert uids(dsn) == {"u1", "u3"}
     assert warnings(caplog) == ["the ledger refuses an entry"]
     assert start.metric("punctual_ledger_dropped_total") == 1
