@@ -10,7 +10,8 @@ is released if the policy honours that, and waiting for its planned start would 
 
 Before the walk, quota is set aside for what Kueue may admit any moment: work in flight, and work that is not ours and
 fits now. So a release never takes room that Kueue would give to somebody else. Nor is anything released behind the
-blocked head of a StrictFIFO queue, or behind work that Kueue tries for ever: Kueue would not look at it.
+blocked head of a StrictFIFO queue, or behind work that Kueue tries for ever: Kueue would not look at it. Nor is
+anything released whose pods have no room on nodes, as far as these are known: it would hold quota and stand still.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from scheduler.node_room import NodeRoom, fits_on_nodes, node_room, take_nodes, wait_for_nodes
 from scheduler.plans import PlanInForce
 from solver.api import planner_pb2 as pb
 from solver.choose import ATTEMPTS, NO_FIT, PREEMPTS, Choice, Queues, Shapes, blank, claim, retry
@@ -173,8 +175,8 @@ def dispatch(
     holders = admission.holders._replace(amount=admission.holders.amount.copy())
     choice = blank(queues, admission.shapes, holders)
     released, evictor = _walk(
-        tree.arrays, problem.options, queues, admission.shapes, usage, choice, rows, strict, shut, ungated, rank,
-        turns.order, honour,
+        tree.arrays, problem.options, queues, admission.shapes, usage, node_room(problem), choice, rows, strict, shut,
+        ungated, rank, turns.order, honour,
     )  # fmt: skip
     going = np.flatnonzero(evictor >= 0)
     return [Due(row, tuple(admission.holder[going[evictor[going] == row]].tolist())) for row in released.tolist()]
@@ -204,6 +206,7 @@ def _walk(
     queues: Queues,
     shapes: Shapes,
     usage: Int64s,
+    room: NodeRoom,
     choice: Choice,
     rows: _Rows,
     strict: Bools,
@@ -232,12 +235,13 @@ def _walk(
             mode, endless = _ask(tree, queues, shapes, usage, choice, rows, row)
         if mode >= PREEMPTS:
             _admit(tree, choice, usage, node)
+            take_nodes(room, queues, shapes, int(rows.queue[row]), int(rows.shape[row]), choice)
             placed[row] = True
         else:
             if strict[node] or endless:
                 shut[node] = min(shut[node], rank[row])
             if rows.state[row] == _IN_FLIGHT:
-                _wait(tree, options, waiting, rows.pair[row], max(0, rows.start[row]))
+                _wait(tree, options, waiting, room, rows.pair[row], max(0, rows.start[row]))
     released = np.empty(n, dtype=np.int64)
     count = 0
     # What did not fit does not fit another one of its kind as long as nothing changes; nor, where nobody can be evicted
@@ -248,7 +252,7 @@ def _walk(
         node = queues.node[rows.queue[row]]
         if rows.state[row] != _PENDING:
             if rows.state[row] == _FOREIGN and not placed[row]:
-                _wait(tree, options, waiting, rows.pair[row], max(0, rows.start[row], rows.earliest[row]))
+                _wait(tree, options, waiting, room, rows.pair[row], max(0, rows.start[row], rows.earliest[row]))
             continue
         if not rows.releasable[row] or rank[row] > shut[node]:
             continue
@@ -264,16 +268,22 @@ def _walk(
             mode >= PREEMPTS
             and _worth_it(rows, row, mode == PREEMPTS, length, honour)
             and _may_pass(tree, usage, waiting, node, choice.total, length, mode == PREEMPTS)
+            # Who is evicted leaves nodes as well; which, nobody knows.
+            and (
+                mode == PREEMPTS
+                or fits_on_nodes(room, queues, shapes, int(rows.queue[row]), int(rows.shape[row]), choice, length)
+            )
         ):
             for holder in choice.victims:
                 if holder >= 0:
                     evictor[holder] = row
                     evictions += 1
             _admit(tree, choice, usage, node)
+            take_nodes(room, queues, shapes, int(rows.queue[row]), int(rows.shape[row]), choice)
             released[count] = row
             count += 1
         else:
-            _wait(tree, options, waiting, rows.pair[row], max(0, rows.start[row], rows.earliest[row]))
+            _wait(tree, options, waiting, room, rows.pair[row], max(0, rows.start[row], rows.earliest[row]))
     return released[:count], evictor
 
 
@@ -326,8 +336,9 @@ def _worth_it(rows: _Rows, row: int, evicts: bool, length: int, honour: bool) ->
 
 
 @inner
-def _wait(tree: TreeArrays, options: Options, waiting: Int64s, pair: int, start: int) -> None:
-    """Remember work that waits for quota, wherever it could get it."""
+def _wait(tree: TreeArrays, options: Options, waiting: Int64s, room: NodeRoom, pair: int, start: int) -> None:
+    """Remember work that waits, for quota wherever it could get it, or for nodes."""
+    wait_for_nodes(room, options.first[pair], start)
     node = options.node[pair]
     while node >= 0:
         for k in range(options.need[options.first[pair]], options.need[options.first[pair + 1]]):

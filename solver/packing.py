@@ -238,24 +238,3 @@ def _counted(limits: Limits, owner: Int64s, pods: PodColumns) -> tuple[Int64s, I
         found.append((owner[on][counts], np.full(np.count_nonzero(counts), limit), amount[counts]))
     owners, numbers, amounts = (np.concatenate(column) for column in zip(*found, strict=True))
     return owners, numbers, amounts
-
-
-def no_pods(options: int) -> PodColumns:
-    """No option has pods that are looked at."""
-    nothing = np.zeros(0, dtype=np.int64)
-    return PodColumns(np.zeros(options + 1, dtype=np.int32), nothing.astype(np.int32), nothing, nothing)
-
-
-@njit(cache=True, nogil=True)
-def fits_nodes(limits: Limits, use: Int64s, cell: int, size: int, pods: int, sign: int) -> bool:
-    """Whether so many pods fit beside what is in use (``int64 [L]``).
-
-    With ``sign`` 1 they are added to ``use``, with −1 taken out of it, with 0 it stays as it is.
-    """
-    fit = True
-    for limit in range(len(limits.cell)):
-        if limits.cell[limit] == cell:
-            amount = pods * share(limits.parts[limit], limits.unit[limit], size)
-            fit = fit and (amount == 0 or use[limit] + amount <= limits.capacity[limit])
-            use[limit] += sign * amount
-    return fit
