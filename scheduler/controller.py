@@ -23,6 +23,7 @@ from scheduler.planner_client import TLS, BackgroundPlanner, PlannerClient, Plan
 from scheduler.policy_keeper import PolicyKeeper
 from scheduler.policy_source import CONFIG_MAP, NAMESPACE, ConfigMapFollower, FileSource
 from scheduler.settings import Settings
+from scheduler.shadow_watch import ShadowWatch
 from scheduler.ungate import gate_names, gates_of
 from scheduler.warmup import warm_up
 from solver.api import planner_pb2 as pb
@@ -174,6 +175,8 @@ class Controller:
         loop = Loop(
             self._cluster, planner, policy.settings, self._enforces, self._metrics, partial(self._goes_by, policy)
         )
+        observing = ShadowWatch(self._cluster, lambda: policy.settings, self._metrics)
+        observing.start()
         self._canary.start()
         self._canary.looked.wait(CANARY_SECONDS)  # a start cannot be taken back
         if self._elector:
@@ -182,6 +185,7 @@ class Controller:
         try:
             loop.run(self._stop)
         finally:
+            observing.stop()
             self._canary.stop()
             planner.close()
 

@@ -188,6 +188,33 @@ class Metrics:
         self._policies = Counter(
             "punctual_policy_reads", "Policies read, by outcome: good, refused.", ["outcome"], registry=registry
         )
+        self._beside_window = Gauge(
+            "punctual_observed_seconds", "Time that the last look back at observed queues covers.", registry=registry
+        )
+        self._beside_deadlines = Gauge(
+            "punctual_observed_deadlines", "Deadlines of observed queues that fell into that time.", registry=registry
+        )
+        schedule = ["schedule"]
+        self._beside = {
+            "missed": Gauge(
+                "punctual_observed_deadlines_missed",
+                "Of these, missed: really, by plans made beside (planned), and by Kueue's order replayed (kueue).",
+                schedule,
+                registry=registry,
+            ),
+            "idleGpus": Gauge(
+                "punctual_observed_idle_gpus",
+                "GPUs idle for a minute or longer at the worst time, though work waited that could have used some.",
+                schedule,
+                registry=registry,
+            ),
+            "idleGpuSeconds": Gauge(
+                "punctual_observed_idle_gpu_seconds",
+                "GPUs × seconds idle though work waited.",
+                schedule,
+                registry=registry,
+            ),
+        }
         self._named: dict[str, set[str]] = {state: set() for state in self._queues}
         self._errors = Counter("punctual_errors", "Errors, by where they happened.", ["where"], registry=registry)
         for where in PLACES:
@@ -311,6 +338,14 @@ class Metrics:
         self._unsupported.clear()
         for cluster_queue, cause in causes:
             self._unsupported.labels(cluster_queue, cause).set(1)
+
+    def beside(self, seconds: float, deadlines: int, schedules: Mapping[str, Mapping[str, float]]) -> None:
+        """A look back at observed queues: figures of the schedules ``real``, ``planned`` and ``kueue``."""
+        self._beside_window.set(seconds)
+        self._beside_deadlines.set(deadlines)
+        for figure, gauge in self._beside.items():
+            for schedule in ("real", "planned", "kueue"):
+                gauge.labels(schedule).set(schedules[schedule][figure])
 
     def policy(self, digest: str, source: str) -> None:
         """The policy in force."""

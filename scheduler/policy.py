@@ -32,8 +32,8 @@ from scheduler.annotations import MAX_WEIGHT, format_duration, format_instant, p
 from scheduler.duedate import NEVER, DueDate, parse_due_date
 from scheduler.quantity import amount
 from scheduler.settings import DAY, HOUR, MINUTE, SECOND, QueueSettings, Reservation, Settings
+from solver.amounts import MAX_AMOUNT
 from solver.api import planner_pb2 as pb
-from solver.quota import MAX_AMOUNT
 
 _DURATION_PATTERN = r"^([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h|d)(.*)$"
 _LEVELS = {
@@ -129,6 +129,15 @@ class Weights(_Part):
     """Largest weight that an annotation may ask for. More is cut down to it, and the job's owner told."""
 
 
+class EstimateRule(_Part):
+    """How run times are estimated."""
+
+    learn: bool = True
+    """Whether the past of a job's family corrects what is said about its run time."""
+    quantile: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    """Which quantile of the run time an estimate is meant to be, where the past speaks: 0.5 is right half of the time, 0.9 is cautious."""  # noqa: E501
+
+
 class OnControllerLoss(_Part):
     """What becomes of waiting work while no controller runs."""
 
@@ -189,6 +198,15 @@ class QueueWeights(_Part):
     """As `weights.cap`, for this queue."""
 
 
+class QueueEstimates(_Part):
+    """As `estimates`; what is left out is as there."""
+
+    learn: bool | None = None
+    """As `estimates.learn`, for this queue."""
+    quantile: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """As `estimates.quantile`, for this queue."""
+
+
 class QueueOverride(_Part):
     """What is different for one ClusterQueue."""
 
@@ -198,6 +216,8 @@ class QueueOverride(_Part):
     """As `defaults`, for this queue."""
     weights: QueueWeights = QueueWeights()
     """As `weights`, for this queue."""
+    estimates: QueueEstimates = QueueEstimates()
+    """As `estimates`, for this queue."""
 
 
 class Policy(_Part):
@@ -215,6 +235,8 @@ class Policy(_Part):
     """What work is taken to have said that says nothing."""
     weights: Weights = Weights()
     """What being on time is worth."""
+    estimates: EstimateRule = EstimateRule()
+    """How run times are estimated."""
     ageing: Bound = 3 * DAY
     """Work without a deadline that has waited this long is planned as if due at once; `never`: it may wait for ever."""
     preemption: Literal["honour", "wait"] = "honour"
@@ -267,7 +289,7 @@ class Policy(_Part):
 
     def _queue(self, override: QueueOverride) -> QueueSettings:
         """What holds for a queue."""
-        defaults, weights = override.defaults, override.weights
+        defaults, weights, estimates = override.defaults, override.weights, override.estimates
         deadline: DueDate = self.defaults.deadline if defaults.deadline is None else defaults.deadline
         return QueueSettings(
             observed=(override.mode or self.mode) == "observe",
@@ -276,6 +298,8 @@ class Policy(_Part):
             default_weight=self.weights.default if weights.default is None else weights.default,
             class_weights={**self.weights.by_priority_class, **weights.by_priority_class},
             weight_cap=self.weights.cap if weights.cap is None else weights.cap,
+            learn=self.estimates.learn if estimates.learn is None else estimates.learn,
+            estimate_quantile=estimates.quantile or self.estimates.quantile,
         )
 
     def as_data(self) -> dict[str, Any]:

@@ -62,6 +62,8 @@ def _allowed(field: dict[str, Any]) -> str:
     if field.get("type") == "boolean":
         return "`true`, `false`"
     if field.get("type") == "number":
+        if "exclusiveMinimum" in field:
+            return f"number: between {field['exclusiveMinimum']:g} and {field['exclusiveMaximum']:g}"
         most = f" to {field['maximum']:g}" if "maximum" in field else " or more"
         return f"number: {field['minimum']:g}{most}"
     return "text"

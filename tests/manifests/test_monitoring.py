@@ -56,6 +56,8 @@ def busy_metrics() -> Metrics:
     metrics.policy("abc", "ConfigMap")
     metrics.policy_valid(True)
     metrics.policy_read("good")
+    figures = {"missed": 1.0, "idleGpus": 2.0, "idleGpuSeconds": 3.0}
+    metrics.beside(3600.0, 4, dict.fromkeys(("real", "planned", "kueue"), figures))
     return metrics
 
 

@@ -44,9 +44,11 @@ version: 1
 mode: observe
 defaults: {deadline: 8h, duration: 10m}
 weights: {default: 2, byPriorityClass: {urgent: 10, low: 0.5}, cap: 20}
+estimates: {learn: false}
 clusterQueues:
   research:
     mode: enforce
+    estimates: {quantile: 0.9}
     defaults: {deadline: none}
     weights: {byPriorityClass: {urgent: 5}}
 """)
@@ -58,6 +60,8 @@ clusterQueues:
     assert (research.default_duration_ms, research.weight_cap) == (10 * MINUTE, 20)
     assert (research.class_weights, research.default_weight) == ({"urgent": 5, "low": 0.5}, 2)
     assert other.class_weights["urgent"] == 10
+    assert (research.estimate_quantile, research.learn) == (0.9, False)
+    assert (other.estimate_quantile, other.learn) == (0.5, False)
 
 
 def test_every_mistake_is_told() -> None:
@@ -144,6 +148,7 @@ def test_what_is_shown_is_the_policy() -> None:
         "mode": "observe",
         "defaults": {"deadline": "due 06:00 UTC"},
         "weights": {"byPriorityClass": {}},
+        "estimates": {},
     }
     assert read_policy(yaml.safe_dump(data)) == policy
     assert read_policy(json.dumps(data)) == policy
