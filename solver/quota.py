@@ -24,6 +24,8 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
+from solver.amounts import MAX_AMOUNT as MAX_AMOUNT
+
 Int64s = npt.NDArray[np.int64]
 Int32s = npt.NDArray[np.int32]
 Int8s = npt.NDArray[np.int8]
@@ -34,9 +36,6 @@ inner = njit(cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=T
 
 UNLIMITED = 1 << 60
 """Stands for an unset borrowingLimit; larger than any sum of amounts."""
-
-MAX_AMOUNT = 1 << 52
-"""Largest amount of a resource that is accepted: sums over a whole tree stay far from the edge of int64."""
 
 
 class TreeArrays(NamedTuple):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -81,3 +83,12 @@ def test_what_it_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, finding
     assert answer["findings"][1] == {
         "what": "sweeper", "state": "warn", "message": "none", "fix": "kubectl apply -k manifests/sweeper",
     }  # fmt: skip
+
+
+def test_the_sweeper_needs_no_kernels() -> None:
+    """It runs every few minutes in a small pod whose root cannot be written: it imports nothing that compiles."""
+    program = (
+        "import sys, cli.sweep, scheduler.in_force, scheduler.notices, scheduler.sweep; print('numba' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
