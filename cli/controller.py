@@ -18,6 +18,7 @@ import typer
 from scheduler.logs import LogFormat, configure
 
 if TYPE_CHECKING:
+    from scheduler.ledger_recorder import LedgerOptions
     from scheduler.planner_client import TLS
 
 USAGE, LOST = 2, 3
@@ -73,6 +74,29 @@ def controller(
             show_default="ConfigMap punctual-policy in the namespace of the Lease",
         ),
     ] = None,
+    ledger: Annotated[
+        str | None,
+        typer.Option(
+            envvar="PUNCTUAL_LEDGER",
+            metavar="PATH|postgresql://…",
+            help="Write down what becomes of work, and estimate by it: a SQLite file, or PostgreSQL (docs/ledger.md).",
+            show_default="none",
+        ),
+    ] = None,
+    ledger_keep: Annotated[
+        str,
+        typer.Option(
+            envvar="PUNCTUAL_LEDGER_KEEP", metavar="DURATION", help="Forget work so long after its end; 0s: never."
+        ),
+    ] = "365d",
+    ledger_anonymous: Annotated[
+        bool,
+        typer.Option(
+            "--ledger-anonymous",
+            envvar="PUNCTUAL_LEDGER_ANONYMOUS",
+            help="Write names as salted hashes only, for good.",
+        ),
+    ] = False,
     solver_ca: Annotated[
         Path | None, typer.Option(metavar="FILE", help="CA of the planner's certificate; switches TLS on.")
     ] = None,
@@ -121,6 +145,7 @@ def controller(
         lease_namespace=(lease_namespace or NAMESPACE) if leader_elect else None,
         namespace=lease_namespace or NAMESPACE,
         policy=_sound(policy),
+        ledger=_ledger(ledger, ledger_keep, ledger_anonymous),
         tls=_tls(solver_ca, solver_cert, solver_key, solver_name),
     )
     try:
@@ -149,6 +174,27 @@ def _sound(file: Path | None) -> Path | None:
         except (OSError, UnicodeDecodeError) as error:
             raise _usage(f"--policy: cannot read {file}: {error}") from None
     return file
+
+
+def _ledger(address: str | None, keep: str, anonymous: bool) -> LedgerOptions | None:
+    from scheduler.annotations import parse_duration
+    from scheduler.ledger_recorder import LedgerOptions
+
+    if not address:
+        return None
+    from scheduler.ledger import ledger_url
+
+    try:
+        ledger_url(address)
+    except ValueError as error:
+        raise _usage(f"--ledger: {error}") from None
+    try:
+        keep_ms = parse_duration(keep)
+    except ValueError as error:
+        raise _usage(f"--ledger-keep: {error}") from None
+    if keep_ms < 0:
+        raise _usage(f"--ledger-keep: {keep} is negative")
+    return LedgerOptions(address, keep_ms, anonymous)
 
 
 def _tls(ca: Path | None, certificate: Path | None, key: Path | None, name: str | None) -> TLS | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from cli import bench, check, cluster, controller, demo, observe, plan, policy, release, solver, sweep
+from cli import bench, check, cluster, controller, demo, ledger, observe, plan, policy, release, solver, sweep
 
 app = typer.Typer(no_args_is_help=True, help="Deadline-aware admission for Kueue.")
 app.command()(plan.plan)
@@ -17,6 +17,7 @@ app.command()(solver.solver)
 app.command()(sweep.sweep)
 app.add_typer(bench.app, name="bench")
 app.add_typer(cluster.app, name="cluster")
+app.add_typer(ledger.app, name="ledger")
 app.add_typer(policy.app, name="policy")
 
 

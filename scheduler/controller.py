@@ -17,6 +17,7 @@ from scheduler.health import HealthServer
 from scheduler.in_force import InForce, modes
 from scheduler.kubernetes import KubernetesCluster
 from scheduler.leader import Elector, Timing
+from scheduler.ledger_recorder import LedgerOptions, recorder
 from scheduler.loop import Loop, always
 from scheduler.metrics import Metrics
 from scheduler.planner_client import TLS, BackgroundPlanner, PlannerClient, PlannerRefused, PlannerUnavailable
@@ -66,6 +67,8 @@ class Options:
         Of the controller: where the ConfigMaps with the policy are, and where it may make a canary.
     policy
         A file with the policy, in place of the ConfigMap.
+    ledger
+        Where to write what became of work; None: nowhere, and estimates learn only from what the cluster shows.
     settings
         What no policy says.
     """
@@ -77,6 +80,7 @@ class Options:
     tls: TLS | None = None
     namespace: str = NAMESPACE
     policy: Path | None = None
+    ledger: LedgerOptions | None = None
     timing: Timing = field(default_factory=Timing)
     settings: Settings = field(default_factory=Settings)
 
@@ -87,7 +91,7 @@ class Controller:
     Raises
     ------
     ValueError, OSError
-        ``options.http`` is no address, or is in use.
+        ``options.http`` is no address, or is in use; the ledger's address makes no sense.
     """
 
     def __init__(self, api: ApiServer, options: Options, version: str) -> None:
@@ -107,6 +111,7 @@ class Controller:
         self._config_map = None
         if options.policy is None:
             self._config_map = ConfigMapFollower(api, options.namespace, CONFIG_MAP, self._cluster.wake)
+        self._recorder = recorder(options.ledger, self._metrics.registry)
         self._client = PlannerClient(options.solver, options.tls)
         self._stop = threading.Event()
         self._warm = False
@@ -173,8 +178,15 @@ class Controller:
         planner = BackgroundPlanner(self._client.plans, self._cluster.wake, self._client.cut)
         policy = self._keeper()
         loop = Loop(
-            self._cluster, planner, policy.settings, self._enforces, self._metrics, partial(self._goes_by, policy)
+            self._cluster,
+            planner,
+            policy.settings,
+            self._enforces,
+            self._metrics,
+            partial(self._goes_by, policy),
+            self._recorder,
         )
+        self._recorder.start()
         observing = ShadowWatch(self._cluster, lambda: policy.settings, self._metrics)
         observing.start()
         self._canary.start()
@@ -188,6 +200,7 @@ class Controller:
             observing.stop()
             self._canary.stop()
             planner.close()
+            self._recorder.stop()
 
     def _enforces(self) -> bool:
         """Whether work waits for its planned start. With gates ignored Kueue alone decides, and we claim nothing."""

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry
 
 from scheduler.estimates import REMEMBERED, Estimates
 from scheduler.facts import instant
@@ -17,6 +19,7 @@ from scheduler.family import Family, is_gpu
 from scheduler.items import Item, Work
 from scheduler.ledger_entry import DeadlineEdit, Entry, Outcome, Run
 from scheduler.plans import PlanInForce
+from scheduler.settings import DAY
 from scheduler.snapshot import Snapshot
 from solver.problem import State
 
@@ -31,6 +34,46 @@ _OUTCOMES = {
     "OwnerNotFound": Outcome.DELETED,
 }
 """By Kueue's reason."""
+
+
+KEEP = 365 * DAY
+"""How long the ledger keeps what has ended, unless told otherwise (milliseconds)."""
+
+
+@dataclass(frozen=True)
+class LedgerOptions:
+    """Where the ledger is, and what it keeps.
+
+    Attributes
+    ----------
+    dsn
+        See :func:`scheduler.ledger.ledger_url`.
+    keep_ms
+        How long after its end a Workload is kept, in milliseconds; 0: for ever.
+    anonymous
+        Whether names are written as salted hashes only.
+    """
+
+    dsn: str
+    keep_ms: int = KEEP
+    anonymous: bool = False
+
+
+def recorder(options: LedgerOptions | None, registry: CollectorRegistry) -> Recorder:
+    """A recorder for one controller.
+
+    Raises
+    ------
+    ValueError
+        If the ledger's address makes no sense.
+    """
+    if options is None:
+        return Recorder(None, Estimates())
+    from scheduler.ledger import Ledger  # who has no ledger needs no database driver in memory
+    from scheduler.ledger_writer import LedgerWriter
+
+    writer = LedgerWriter(Ledger(options.dsn), keep_ms=options.keep_ms, anonymous=options.anonymous, registry=registry)
+    return Recorder(writer, Estimates())
 
 
 class Recorder:
@@ -57,6 +100,16 @@ class Recorder:
         """Uids of the cluster's Workloads that estimates have learnt from."""
         self._since: deque[tuple[str, Family, int]] | None = deque(maxlen=REMEMBERED) if writer else None
         """What was learnt before the ledger's past was known; None: it is."""
+
+    def start(self) -> None:
+        """Begin to write."""
+        if self._writer is not None:
+            self._writer.start()
+
+    def stop(self) -> None:
+        """Write what waits, if that works within a few seconds."""
+        if self._writer is not None:
+            self._writer.stop()
 
     def look(self, snapshot: Snapshot, works: Mapping[str, Work], plan: PlanInForce | None) -> None:
         """Write down what is new in a snapshot.

@@ -22,7 +22,6 @@ from scheduler.estimates import REMEMBERED, History
 from scheduler.family import Family
 from scheduler.ledger import Ledger, LedgerError
 from scheduler.ledger_entry import Entry
-from scheduler.settings import DAY
 
 log = logging.getLogger(__name__)
 
@@ -37,8 +36,6 @@ FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 
 PRUNE_SECONDS = 3600.0
 """How often old entries are forgotten."""
-
-KEEP = 365 * DAY
 
 
 @dataclass(frozen=True)
@@ -77,7 +74,7 @@ class LedgerWriter:
         self,
         ledger: Ledger,
         *,
-        keep_ms: int = KEEP,
+        keep_ms: int,
         anonymous: bool = False,
         registry: CollectorRegistry | None = None,
         first_pause: float = FIRST_PAUSE,

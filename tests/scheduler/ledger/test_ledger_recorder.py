@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -98,6 +99,7 @@ def start(dsn: str, cluster: MemoryCluster) -> Iterator[Callable[[], Controller]
         snapshot = controller.snapshotter.take(cluster)
         while writer._past is None:  # known before its first look, for tests that say what happens when
             assert writer._thread.is_alive()
+            time.sleep(0.01)
         controller.recorder.look(snapshot, controller.snapshotter.works, None)
         return controller
 
@@ -308,9 +310,11 @@ def test_what_was_dropped_is_written_again(cluster: MemoryCluster, tmp_path: Pat
     (tmp_path / "volume").unlink()
     while not writer._read_past:
         assert writer._thread.is_alive()
+        time.sleep(0.01)
     controller.look()
     while not writer._again:
         assert writer._thread.is_alive()
+        time.sleep(0.01)
     # Two fit at a time: what the cluster shows comes in as many rounds as it takes.
     writer._most = 100
     controller.look()
@@ -329,7 +333,7 @@ class Direct:
 
     def __init__(self, ledger: Ledger, example: str) -> None:
         self._ledger = ledger
-        past = LedgerWriter(ledger)._read()
+        past = LedgerWriter(ledger, keep_ms=0)._read()
         history = History()
         for uid, family, duration in ledger.completed(REMEMBERED):
             if example in uid:
