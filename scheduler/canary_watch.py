@@ -39,6 +39,8 @@ class CanaryWatch:
     changed
         Called with what Kueue does now, when that is not what it did before. At first it is taken to heed gates: as
         long as nothing can be found out, work goes on being released.
+    needed
+        Whether it matters at the moment; while it does not, nobody is asked, and nothing is said.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class CanaryWatch:
         namespace: str,
         workloads: Callable[[], Mapping[str, Object]],
         changed: Callable[[bool], None] = lambda heeded: None,
+        needed: Callable[[], bool] = lambda: True,
         *,
         every: float = EVERY,
         seconds: float = SECONDS,
@@ -59,6 +62,7 @@ class CanaryWatch:
         self._namespace = namespace
         self._workloads = workloads
         self._changed = changed
+        self._needed = needed
         self._every, self._seconds = every, seconds
         self._answer: bool | None = None
         self._doubt = True
@@ -79,6 +83,9 @@ class CanaryWatch:
 
     def look(self) -> None:
         """Find out once."""
+        if not self._needed():
+            self.heeded, self._doubt = True, True
+            return
         held = held_in_spite_of_gates(self._workloads())
         if new := held - self._held:
             self._doubt = self._doubt or self.heeded

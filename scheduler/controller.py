@@ -104,8 +104,16 @@ class Controller:
             self._elector = Elector(api, options.lease_namespace, LEASE, options.identity, options.timing)
         self._may_act = self._elector.may_act if self._elector else always
         self._metrics.leading(self._may_act)
-        self._canary = CanaryWatch(api, options.namespace, lambda: self._cluster.objects("Workload"), self._heeded)
-        self._metrics.enforcing(self._enforces)
+        self._canary = CanaryWatch(
+            api,
+            options.namespace,
+            lambda: self._cluster.objects("Workload"),
+            self._heeded,
+            needed=lambda: self._gates,
+        )
+        self._gates = True
+        """Whether the policy in force gates any work; where all is only observed, it does not."""
+        self._metrics.enforcing(lambda: self._gates and self._acts())
         self._cluster = KubernetesCluster(api, may_act=self._may_act, metrics=self._metrics)
         self._in_force = InForce(api, options.namespace, self._may_act)
         self._config_map = None
@@ -181,12 +189,13 @@ class Controller:
             self._cluster,
             planner,
             policy.settings,
-            self._enforces,
+            self._acts,
             self._metrics,
             partial(self._goes_by, policy),
             self._recorder,
         )
         self._recorder.start()
+        self._goes_by(policy)
         observing = ShadowWatch(self._cluster, lambda: policy.settings, self._metrics)
         observing.start()
         self._canary.start()
@@ -202,8 +211,8 @@ class Controller:
             planner.close()
             self._recorder.stop()
 
-    def _enforces(self) -> bool:
-        """Whether work waits for its planned start. With gates ignored Kueue alone decides, and we claim nothing."""
+    def _acts(self) -> bool:
+        """Whether this replica may do anything. With gates ignored Kueue alone decides, and we claim nothing."""
         return self._may_act() and self._canary.heeded
 
     def _heeded(self, heeded: bool) -> None:
@@ -231,7 +240,9 @@ class Controller:
     def _goes_by(self, policy: PolicyKeeper) -> Settings:
         """The settings of the policy in force, told to whom it concerns."""
         settings = policy.look()
-        self._in_force.want(policy.text, modes(settings, self._cluster))
+        found = modes(settings, self._cluster)
+        self._in_force.want(policy.text, found)
+        self._gates = "enforce" in found.values()
         return settings
 
     def _stop_when_lost(self, elector: Elector) -> None:

@@ -229,7 +229,8 @@ class Metrics:
         )
         self._enforcing = Gauge(
             "punctual_enforcing",
-            "1 while this replica makes work wait for its planned start; 0 while it stands by, or Kueue ignores gates.",
+            "1 while this replica makes work wait for its planned start; 0 while it stands by, only observes, or Kueue "
+            "ignores gates.",
             registry=registry,
         )
         self._leader = Gauge("punctual_leader", "1 while this replica may release.", registry=registry)

@@ -186,6 +186,21 @@ def test_without_rights_work_goes_on(kueue: FakeKueue, caplog: pytest.LogCapture
     assert "AdmissionGatedBy must be on" in caplog.text
 
 
+def test_nobody_is_asked_while_it_does_not_matter(kueue: FakeKueue) -> None:
+    """Where the policy gates nothing, a Kueue without the feature is fine; it is tried as soon as that changes."""
+    kueue.heeds = False
+    needed, told = [False], list[bool]()
+    watch = CanaryWatch(kueue.api(), NAMESPACE, dict, told.append, lambda: needed[0], seconds=1)
+    watch.look()
+    assert (watch.heeded, told, kueue.requests) == (True, [], [])
+    needed[0] = True
+    watch.look()
+    assert (watch.heeded, told) == (False, [False])
+    needed[0] = False
+    watch.look()
+    assert (watch.heeded, told) == (True, [False])
+
+
 def test_it_ends_and_leaves_nothing_behind(kueue: FakeKueue) -> None:
     """Stopped in the middle of trying, it deletes its Workload before it ends."""
     kueue.awake = False
