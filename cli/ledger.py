@@ -139,9 +139,7 @@ def export(
 
 @app.command()
 def prune(
-    older_than: Annotated[
-        str, typer.Option(metavar="DURATION", help="Forget what ended longer ago than this: 90d, 52w is 364d.")
-    ],
+    older_than: Annotated[str, typer.Option(metavar="DURATION", help="Forget what ended longer ago than this: 90d.")],
     ledger: Address = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how many those are.")] = False,
 ) -> None:
@@ -211,7 +209,7 @@ def _reading(address: str | None) -> Iterator[Ledger]:
     except LedgerError as error:
         raise _error(str(error), FAILED) from None
     except SQLAlchemyError as error:
-        reason = str(getattr(error, "orig", None) or error).strip()
+        reason, *_ = str(getattr(error, "orig", None) or error).strip().splitlines()
         raise _error(f"the ledger cannot be used: {reason}", FAILED) from None
 
 

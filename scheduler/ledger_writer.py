@@ -248,7 +248,10 @@ class LedgerWriter:
             expected = for_good or isinstance(error, SQLAlchemyError | OSError)
             log.warning(
                 "going on without the ledger" if for_good else "the ledger cannot be written; going on, trying again",
-                extra={"ledger": self._name, "error": str(getattr(error, "orig", None) or error).strip()},
+                extra={
+                    "ledger": self._name,
+                    "error": str(getattr(error, "orig", None) or error).strip().partition("\n")[0],
+                },
                 exc_info=None if expected else error,
             )
         self._fails, self._open = True, False
