@@ -123,10 +123,12 @@ def opted_in(at: Installation) -> Iterable[Finding]:
             yield Finding("namespaces", State.WARN, f"whether Jobs in {name} are gated was not tried: {error.message}")
             continue
         (gated if GATE in gate_names(gates_of(made)) else ungated).append(name)
-    if ungated and mode(at) == "observe":
-        told = f"observed only (mode: observe), so new Jobs get no gate: {', '.join(ungated)}"
+    observed = [name for name in ungated if mode(at, f"{name}_{queues[name]}") == "observe"]
+    ungated = [name for name in ungated if name not in observed]
+    if observed:
+        told = f"observed only (mode: observe), so new Jobs get no gate: {', '.join(observed)}"
         yield Finding("namespaces", State.WARN, told, "punctual policy show")
-    elif ungated:
+    if ungated:
         told = f"new Jobs get no gate in {', '.join(ungated)}: they start as if Punctual was not there"
         yield Finding("namespaces", State.FAIL, told, _APPLY_GATES)
     if gated:
@@ -162,15 +164,19 @@ def acting(at: Installation) -> Iterable[Finding]:
         yield heeded(at, try_out(at.api, at.namespace))
 
 
-def mode(at: Installation) -> str:
-    """``enforce`` or ``observe``, as the gates know it; empty when they know nothing, and so do nothing."""
+def mode(at: Installation, queue: str = "") -> str:
+    """``enforce`` or ``observe``, as the gates know it; empty when they know nothing, and so do nothing.
+
+    ``queue``: of a LocalQueue, named as in :func:`scheduler.in_force.modes`; else of all that have none of their own.
+    """
     try:
         item = at.api.request("GET", f"/api/v1/namespaces/{at.namespace}/configmaps/{IN_FORCE}")
     except ApiError as error:
         if error.status != NOT_FOUND:
             raise
         return ""
-    return str((item.get("data") or {}).get("mode") or "enforce")
+    data = item.get("data") or {}
+    return str(data.get(queue) or data.get("mode") or "enforce")
 
 
 def _tried(at: Installation, namespace: str) -> Iterator[Finding]:
@@ -178,7 +184,11 @@ def _tried(at: Installation, namespace: str) -> Iterator[Finding]:
     made = at.api.request("POST", RESOURCES["Workload"].path(namespace), body=canary(CANARY_GATE))
     try:
         gated = GATE in gate_names(gates_of(made))
-        yield heeded(at, first_words(at.api, made, SECONDS))
+        answer = heeded(at, first_words(at.api, made, SECONDS))
+        if known == "observe" and answer.state is State.FAIL:
+            told = f"{answer.message}; it must be on before plans are enforced (the policy says mode: observe)"
+            answer = Finding(answer.what, State.WARN, told, answer.fix)
+        yield answer
         if gated:
             yield Finding("gates act", State.OK, "a Workload in an opted-in namespace gets our gate")
             yield _guard(at, namespace, made)

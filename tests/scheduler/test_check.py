@@ -20,6 +20,7 @@ from scheduler.check import Finding, Installation, State, run
 from scheduler.cluster import GATE
 from scheduler.controller import LEASE
 from scheduler.kinds import ROOTS
+from tests.scheduler.fake_kueue import WORKLOADS, FakeKueue
 from tests.scheduler.memory_cluster import MemoryCluster
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
@@ -270,20 +271,61 @@ def test_gated_work_where_no_guard_holds() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gates", "mode", "state"), [(GATE, "enforce", "ok"), ("", "enforce", "fail"), ("", "observe", "warn")]
+    ("gates", "modes", "state"),
+    [
+        (GATE, {"mode": "enforce"}, "ok"),
+        ("", {"mode": "enforce"}, "fail"),
+        ("", {"mode": "observe"}, "warn"),
+        ("", {"mode": "enforce", "team_lq": "observe"}, "warn"),
+        ("", {"mode": "observe", "team_lq": "enforce"}, "fail"),
+    ],
 )
-def test_jobs_of_opted_in_namespaces_are_tried(gates: str, mode: str, state: str) -> None:
+def test_jobs_of_opted_in_namespaces_are_tried(gates: str, modes: dict[str, str], state: str) -> None:
     """A dry run shows whether a new Job is gated; that it is not is right where the policy only observes."""
     cluster = MemoryCluster()
     cluster.queue()
     at, api = an_installation(cluster)
-    api.answers["/api/v1/namespaces/punctual-system/configmaps/punctual-in-force"] = {"data": {"mode": mode}}
+    api.answers["/api/v1/namespaces/punctual-system/configmaps/punctual-in-force"] = {"data": modes}
 
     def admit(job: Mapping[str, Any]) -> dict[str, Any]:
         return {"metadata": {**job["metadata"], "annotations": {"kueue.x-k8s.io/admission-gated-by": gates}}}
 
     api.answers["/apis/batch/v1/namespaces/team/jobs"] = admit
     assert states(check_policies.opted_in(at)) == [("namespaces", state)]
+
+
+@pytest.fixture
+def kueue() -> Iterator[FakeKueue]:
+    server = FakeKueue()
+    server.kinds |= {"/api/v1/configmaps"}
+    yield server
+    server.stop()
+
+
+@pytest.mark.parametrize(
+    ("heeds", "mode", "expected"),
+    [
+        (True, "enforce", [("AdmissionGatedBy", "ok"), ("gates act", "fail")]),
+        (False, "enforce", [("AdmissionGatedBy", "fail"), ("gates act", "fail")]),
+        (False, "observe", [("AdmissionGatedBy", "warn"), ("gates act", "warn")]),
+        (True, "", [("AdmissionGatedBy", "ok"), ("gates act", "fail")]),
+    ],
+)
+def test_trying_leaves_nothing_behind(kueue: FakeKueue, heeds: bool, mode: str, expected: Any) -> None:
+    """What is tried is tried in a namespace of its own, which goes again; where nothing is gated on purpose, that is fine.
+
+    (This apiserver has no admission policies: that the gate is put on shows on the real one.)
+    """
+    kueue.heeds = heeds
+    left_over = {"metadata": {"name": "punctual-check-old", "labels": {check_policies.SCRATCH: "true"}}}
+    kueue.put("/api/v1/namespaces", left_over)
+    kueue.put("/api/v1/namespaces", {"metadata": {"name": "team"}})
+    if mode:
+        name = {"name": "punctual-in-force", "namespace": "punctual-system"}
+        kueue.put("/api/v1/configmaps", {"metadata": name, "data": {"mode": mode}})
+    assert states(check_policies.acting(Installation(kueue.api()))) == expected
+    assert list(kueue.objects["/api/v1/namespaces"]) == ["team"]
+    assert not kueue.objects.get(WORKLOADS)
 
 
 # --- rights ----------------------------------------------------------------------------------------------------------
