@@ -312,7 +312,7 @@ def kueue() -> Iterator[FakeKueue]:
     ],
 )
 def test_trying_leaves_nothing_behind(kueue: FakeKueue, heeds: bool, mode: str, expected: Any) -> None:
-    """What is tried is tried in a namespace of its own, which goes again; where nothing is gated on purpose, that is fine.
+    """It is tried in a namespace of its own, which goes again; where nothing is gated on purpose, that is fine.
 
     (This apiserver has no admission policies: that the gate is put on shows on the real one.)
     """
