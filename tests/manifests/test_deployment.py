@@ -59,6 +59,26 @@ def test_both_speak_over_the_same_socket() -> None:
     assert len({mount[str(folder)] for mount in mounts}) == 1
 
 
+def volumes(file: str) -> dict[str, Any]:
+    """The volumes of a Deployment by name."""
+    return {
+        each["name"]: each
+        for each in yaml.safe_load((MANIFESTS / file).read_text())["spec"]["template"]["spec"]["volumes"]
+    }
+
+
+def test_the_ledger_is_in_a_volume() -> None:
+    """Its file is where the controller may write; the component that gives it a disk replaces that very volume."""
+    controller = containers()["controller"]
+    (file,) = (each["value"] for each in controller["env"] if each["name"] == "PUNCTUAL_LEDGER")
+    (volume,) = (each["name"] for each in controller["volumeMounts"] if each["mountPath"] == str(Path(file).parent))
+    assert volumes("controller/deployment.yaml")[volume]["emptyDir"] == {}
+    claim = yaml.safe_load((MANIFESTS / "ledger-volume" / "claim.yaml").read_text())
+    patched = volumes("ledger-volume/volume.yaml")[volume]
+    assert patched["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
+    assert patched["emptyDir"] is None
+
+
 @pytest.mark.parametrize(
     ("status", "code"), [(HealthCheckResponse.SERVING, 0), (HealthCheckResponse.NOT_SERVING, 3), (None, 3)]
 )
