@@ -10,7 +10,7 @@ from enum import Enum
 from functools import partial
 from pathlib import Path
 
-from scheduler.apiserver import ApiError, ApiServer
+from scheduler.apiserver import KUEUE_CONFIG, ApiError, ApiServer
 from scheduler.canary_watch import HEEDED, IGNORED, CanaryWatch
 from scheduler.cluster import GATE, Object, Reference
 from scheduler.health import HealthServer
@@ -258,6 +258,9 @@ class Controller:
             "cluster_queues": len(self._cluster.objects("ClusterQueue")),
             "workloads": len(workloads),
             "gated": len(gated),
+            "kueue_configuration": "read"
+            if self._cluster.objects("ConfigMap")
+            else "no ConfigMap {}/{}, so resources count untransformed".format(*KUEUE_CONFIG),
             "planner": f"{self._planner_state()} at {self._options.solver}",
             "http": f"port {self.port}",
         }

@@ -121,6 +121,7 @@ def test_says_what_it_found(fake: FakeApiServer, run: Callable[..., Running], ca
     assert (found["cluster_queues"], found["workloads"], found["gated"]) == (1, 1, 1), key
     assert found["planner"] == f"does not answer yet at {NO_SOLVER}"
     assert "no cohorts" in found["missing"]
+    assert "no ConfigMap kueue-system/kueue-manager-config" in found["kueue_configuration"]
 
 
 def test_enforces_nothing_while_gates_are_ignored(fake: FakeKueue, run: Callable[..., Running]) -> None:
