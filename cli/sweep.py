@@ -35,7 +35,7 @@ def sweep(
             metavar="DURATION", help="How long the controller must have been gone.", show_default="the policy's; 10m"
         ),
     ] = None,
-    rate: Annotated[float, typer.Option(metavar="N", help="Releases a second at most.", min=0.01)] = 5.0,
+    rate: Annotated[float, typer.Option(metavar="N", help="Releases a second at most.", min=0.1)] = 5.0,
     lease_namespace: Annotated[
         str, typer.Option(envvar="POD_NAMESPACE", metavar="NAME", help="Namespace of the controller's Lease.")
     ] = "punctual-system",

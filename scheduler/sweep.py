@@ -211,32 +211,28 @@ class Sweeper:
         for gated in waiting:
             if gated.target.uid in self._refused:
                 continue
-            look = self._look()
-            if look is not None and look.moved:
+            if self._moves():
                 return End.ALIVE
-            # After a gap nobody knows: the controller may be back, and may be gone again.
-            if look is None or look.silent < look.floor:
-                return None if self._wait_for_silence() is None else End.ALIVE
+            if self._stop.is_set():
+                return End.STOPPED
             self._release(gated)
             if self._stop.wait(1 / self._orders.rate):
                 return End.STOPPED
             if steady() - begun > LIST_EVERY:
                 return None
         while steady() - begun < LIST_EVERY and not self._stop.wait(EVERY):
-            look = self._look()
-            if look is not None and look.moved:
+            if self._moves():
                 return End.ALIVE
         return None
 
-    def _wait_for_silence(self) -> End | None:
-        """Wait until the Lease has been silent for its duration once more. ALIVE: it moved."""
-        while not self._stop.wait(EVERY):
+    def _moves(self) -> bool:
+        """Whether the Lease has moved. After a gap (no answer, a list that took long) it takes its duration to know."""
+        while True:
             look = self._look()
-            if look is not None and look.moved:
-                return End.ALIVE
-            if look is not None and look.silent >= look.floor:
-                return None
-        return None
+            if look is not None and (look.moved or look.silent >= look.floor):
+                return look.moved
+            if self._stop.wait(EVERY):
+                return False
 
     def _release(self, gated: Gated) -> None:
         result = ungate(self._api, gated.target, gated.item)

@@ -321,6 +321,27 @@ def test_releases_are_paced(fake: FakeApiServer, run: Callable[..., Running]) ->
     assert len(swept(fake)) - before <= (time.monotonic() - begun) * 10 + 1
 
 
+def test_a_list_that_takes_long_is_used_all_the_same(
+    fake: FakeApiServer, run: Callable[..., Running], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Time in which we did not look at the Lease does not count; it is waited for, and what was listed is released."""
+    put(fake, "waits")
+    renew(fake)
+    running = run()
+    eventually(lambda: not gated(fake))
+    monkeypatch.setattr(running.sweeper._silence, "_gap", 0.3)
+
+    def slow(method: str, path: str) -> None:
+        if method == "GET" and path == JOBS:
+            time.sleep(0.5)
+
+    fake.hooks.append(slow)
+    put(fake, "newcomer")
+    eventually(lambda: not gated(fake))
+    running.stop()
+    assert running.ended() is End.STOPPED
+
+
 def test_an_apiserver_that_goes_away_is_waited_for(fake: FakeApiServer, run: Callable[..., Running]) -> None:
     """Without answers nothing is released, and afterwards the Lease must be silent anew."""
     put(fake, "waits")
