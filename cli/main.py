@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import typer
 
-from cli import bench, check, cluster, controller, demo, ledger, observe, plan, policy, release, solver, sweep
+from cli import bench, check, cluster, controller, demo, explain, ledger, observe, plan, policy, release, solver, sweep
 
 app = typer.Typer(no_args_is_help=True, help="Deadline-aware admission for Kueue.")
 app.command()(plan.plan)
+app.command()(explain.explain)
 app.command()(demo.demo)
 app.command()(observe.observe)
 app.command()(controller.controller)
