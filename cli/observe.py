@@ -35,7 +35,10 @@ def observe(
     ledger: Annotated[
         str | None,
         typer.Option(
-            metavar="FILE|DSN", help="The controller's ledger: it knows of work that the cluster has deleted."
+            envvar="PUNCTUAL_LEDGER",
+            metavar="PATH|postgresql://…",
+            help="The controller's ledger: it knows of work that the cluster has deleted.",
+            show_default="none",
         ),
     ] = None,
     policy: Annotated[
@@ -62,7 +65,8 @@ def observe(
 
     \b
     punctual observe
-    punctual observe --window 30d --ledger ledger.sqlite -o json
+    punctual observe --window 30d --ledger ledger.db -o json
+    kubectl -n punctual-system exec deployment/punctual -- punctual observe
 
     Exit codes: 0 told; 1 something could not be read; 2 wrong usage, or no
     cluster configured.

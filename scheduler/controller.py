@@ -196,7 +196,8 @@ class Controller:
         )
         self._recorder.start()
         self._goes_by(policy)
-        observing = ShadowWatch(self._cluster, lambda: policy.settings, self._metrics)
+        ledger = self._options.ledger.dsn if self._options.ledger else None
+        observing = ShadowWatch(self._cluster, lambda: policy.settings, self._metrics, ledger)
         observing.start()
         self._canary.start()
         self._canary.looked.wait(CANARY_SECONDS)  # a start cannot be taken back
