@@ -16,8 +16,8 @@ import numpy.typing as npt
 from numba import njit
 
 from solver.problem import NEVER
-from solver.quota import UNLIMITED, Int32s, Int64s
-from solver.slots import Held, Needs, Slots
+from solver.quota import UNLIMITED, Bools, Int32s, Int64s
+from solver.slots import Held, Needs, Slots, distance
 
 Flag = npt.NDArray[np.uint8]
 """``uint8 [1]``: becomes 1 when work should stop."""
@@ -29,7 +29,8 @@ POLL = 64
 class Rows(NamedTuple):
     """Work to place, ``[n]`` columns: options ``first … last − 1``, times from now, queue where its order is strict.
 
-    A row with a ``queue`` ≥ 0 starts no earlier than rows of that queue that were placed before it.
+    A row with a ``queue`` ≥ 0 starts no earlier than rows of that queue that were placed before it. Of the options that
+    a row may have when it starts, it gets the first; with ``rather_next`` the one that borrows least far.
     """
 
     first: Int32s
@@ -37,6 +38,7 @@ class Rows(NamedTuple):
     release: Int64s
     duration: Int64s
     queue: Int32s
+    rather_next: Bools
 
 
 class Hints(NamedTuple):
@@ -218,6 +220,8 @@ def place(
             _raise(table, cell, hints.end[o], classes, kind, bound)
         if best_option < 0 and due[row] < NEVER:
             continue
+        if rows.rather_next[row] and best_option >= 0:
+            best_option = _nearest(slots, needs, rows, edge, use, row, best, best_option)
         start[row], option[row] = best, best_option
         if best_option < 0:
             continue
@@ -228,6 +232,26 @@ def place(
             for t in range(best, e):
                 _hold(slots, use, needs.slot[k], t, needs.amount[k])
     return True
+
+
+@njit(cache=True, nogil=True)
+def _nearest(
+    slots: Slots, needs: Needs, rows: Rows, edge: Int64s, use: Int64s, row: int, start: int, option: int
+) -> int:
+    """Of the options with which a row can start in a bucket (``option`` is the first), what borrows least far."""
+    best, least = option, NEVER
+    end = np.searchsorted(edge, edge[start] + rows.duration[row], side="left")
+    now = use[:, start]
+    for o in range(option, rows.last[row]):
+        far, fits = 0, True
+        for k in range(needs.first[o], needs.first[o + 1]):
+            if slots.up[needs.slot[k]] >= 0:
+                far = max(far, distance(slots, now, needs.slot[k], needs.amount[k]))
+            for t in range(start, end if o > option else start):
+                fits = fits and needs.amount[k] <= max(0, _room(slots, use, needs.slot[k], t))
+        if fits and far < least:
+            best, least = o, far
+    return best
 
 
 @njit(cache=True, nogil=True, inline="always")

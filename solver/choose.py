@@ -154,11 +154,6 @@ def pack_queues(tree: QuotaTree, preemption: Sequence[Preemption] = ()) -> Queue
             flavors += offered
             flavor_first.append(len(flavors))
         first.append(len(flavor_first) - 1)
-    height = np.zeros(len(tree.parent), dtype=np.int32)
-    queue_nodes = set(tree.queue_node.tolist())
-    for node in range(len(tree.parent) - 1, -1, -1):
-        if (parent := tree.parent[node]) >= 0:
-            height[parent] = max(height[parent], 1, 0 if node in queue_nodes else height[node] + 1)
     return Queues(
         node=tree.queue_node,
         first=np.array(first, dtype=np.int32),
@@ -167,11 +162,21 @@ def pack_queues(tree: QuotaTree, preemption: Sequence[Preemption] = ()) -> Queue
         group=group,
         try_next=tree.try_next_flavor,
         policies=pack_policies(preemption or [Preemption()] * len(tree.queue_names)),
-        height=height,
+        height=heights(tree),
         potential=tree.potential,
         resources=len(tree.resources),
         free=tree.resources.index(PODS) if PODS in tree.resources else -1,
     )
+
+
+def heights(tree: QuotaTree) -> Int32s:
+    """How far up each node is: ``int32 [N]``, 0 for a ClusterQueue."""
+    height = np.zeros(len(tree.parent), dtype=np.int32)
+    queue_nodes = set(tree.queue_node.tolist())
+    for node in range(len(tree.parent) - 1, -1, -1):
+        if (parent := tree.parent[node]) >= 0:
+            height[parent] = max(height[parent], 1, 0 if node in queue_nodes else height[node] + 1)
+    return height
 
 
 def pack_shapes(tree: QuotaTree, shapes: Sequence[Sequence[PodSet]]) -> Shapes:

@@ -1,9 +1,9 @@
 """Exact starts: rows in a given order, each at the first instant at which Kueue would admit it.
 
-Time goes forward only: a row starts no earlier than the one before it, and the first of its options that fits then is
-the one that it gets, which is what Kueue does. So a start is decided against what is in use at that instant. What lies
-ahead (reservations, rows that are placed already) is held by a second table: use at each instant at which something
-known begins, against which a row must fit as long as it runs.
+Time goes forward only: a row starts no earlier than the one before it, and of its options it gets the first that fits
+then, or the one that borrows least far, which is what Kueue does. So a start is decided against what is in use at that
+instant. What lies ahead (reservations, rows that are placed already) is held by a second table: use at each instant at
+which something known begins, against which a row must fit as long as it runs.
 
 When rows come in the order of their starts in a schedule that is feasible, and have one option each, no row starts
 later than in that schedule: at every instant only a part of what ran there is still running.
@@ -15,8 +15,9 @@ import numpy as np
 from numba import njit
 
 from solver.buckets import POLL, Flag, Rows
+from solver.problem import NEVER
 from solver.quota import Int32s, Int64s
-from solver.slots import Held, Needs, Slots, hold, room
+from solver.slots import Held, Needs, Slots, distance, hold, room
 
 
 @njit(cache=True, nogil=True)
@@ -70,17 +71,12 @@ def start_in_order(
                 waiting = _pop(ends, holder, waiting, slots, needs, held, option, use)
             while next_ahead < len(ahead_at) and ahead_at[next_ahead] <= now:
                 next_ahead += 1
-            chosen, clear = -1, False
-            for o in range(rows.first[row], rows.last[row]):
-                if _fits(slots, needs, use, o):
-                    chosen, clear = o, True
-                    for a in range(next_ahead, len(ahead_at)):
-                        if ahead_at[a] >= now + rows.duration[row]:
-                            break
-                        if not _fits(slots, needs, ahead[a], o):
-                            clear = False
-                            break
+            chosen = _choose(slots, needs, use, rows, row)
+            clear = chosen >= 0
+            for a in range(next_ahead, len(ahead_at)):
+                if not clear or ahead_at[a] >= now + rows.duration[row]:
                     break
+                clear = _fits(slots, needs, ahead[a], chosen)
             if clear:
                 start[row], option[row] = now, chosen
                 for k in range(needs.first[chosen], needs.first[chosen + 1]):
@@ -102,6 +98,23 @@ def start_in_order(
             else:
                 now = ends[0]
     return True
+
+
+@njit(cache=True, nogil=True)
+def _choose(slots: Slots, needs: Needs, use: Int64s, rows: Rows, row: int) -> int:
+    """The option that a row gets now; −1 when none fits."""
+    best, least = -1, NEVER
+    for o in range(rows.first[row], rows.last[row]):
+        if _fits(slots, needs, use, o):
+            far = 0
+            for k in range(needs.first[o], needs.first[o + 1]):
+                if rows.rather_next[row] and slots.up[needs.slot[k]] >= 0:
+                    far = max(far, distance(slots, use, needs.slot[k], needs.amount[k]))
+            if far < least:
+                best, least = o, far
+            if not rows.rather_next[row]:
+                break
+    return best
 
 
 @njit(cache=True, nogil=True, inline="always")

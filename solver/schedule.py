@@ -19,7 +19,7 @@ from solver.buckets import Flag, Rows, make_hints, make_use, place
 from solver.exact import start_in_order
 from solver.problem import NEVER, Problem, State
 from solver.quota import Int32s, Int64s
-from solver.slots import Compact, Held, compact
+from solver.slots import Compact, Held, compact, rather_next
 
 NEAR = 3 / 4
 """Part of the buckets that is spent, evenly, on the time that all work should take; the rest reaches to the horizon."""
@@ -84,6 +84,7 @@ class Scheduler:
             problem.release,
             problem.duration,
             queue,
+            (rather_next(problem) & (np.diff(options.first) > 1))[problem.pair],
         )
         self.floor = np.zeros(int(queue.max(initial=-1)) + 1, dtype=np.int64)
         self.edge = edges(problem, self.compact)

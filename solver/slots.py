@@ -11,6 +11,11 @@ are *slots*: one for each (node, cell) that can limit something. Each slot has o
 
 with ``cap = subtree − local + borrowingLimit`` (at a root ``subtree``, and ``local`` 0). ``limit`` at the end is what
 is available. Results are exactly those of the full tree.
+
+Where a queue rather takes the next flavor than borrow (``TryNextFlavor``), it depends on what is in use which flavor it
+takes. There all nodes on the way up have slots, whether they limit anything or not.
+
+What fits onto nodes at once (:mod:`solver.packing`) is limited in the same form: each limit is one more slot, a root.
 """
 
 from __future__ import annotations
@@ -20,6 +25,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from solver.choose import heights
 from solver.problem import Busy, Problem
 from solver.quota import UNLIMITED, Bools, Int32s, Int64s
 
@@ -30,6 +36,9 @@ class Slots(NamedTuple):
     up: Int32s
     local: Int64s
     cap: Int64s
+    subtree: Int64s
+    height: Int32s
+    """Of the node, as in :class:`solver.choose.Queues`."""
 
 
 class Needs(NamedTuple):
@@ -73,8 +82,10 @@ def compact(problem: Problem) -> Compact:
     is_root = (parent < 0)[:, None]
     local = np.where(is_root, 0, local)
     cap = np.where(is_root, subtree, subtree - local + borrowing)
-    binding = _not_implied(problem, _binding(problem), local, cap)[tree.root]
-    matters = binding & (is_root | (local > 0) | (borrowing < UNLIMITED))
+    watched = _watched(problem)
+    binding = _not_implied(problem, _binding(problem), local, cap)
+    np.logical_or.at(binding, tree.root, watched)
+    matters = binding[tree.root] & (is_root | (local > 0) | (borrowing < UNLIMITED) | watched)
     slot_of = np.full(matters.shape, -1, dtype=np.int32)
     slot_of[matters] = np.arange(np.count_nonzero(matters), dtype=np.int32)
     up = np.full(slot_of.shape, -1, dtype=np.int32)
@@ -82,7 +93,8 @@ def compact(problem: Problem) -> Compact:
         if above >= 0:
             up[node] = slot_of[above]
             slot_of[node] = np.where(matters[node], slot_of[node], slot_of[above])
-    slots = Slots(up[matters], local[matters], cap[matters])
+    height = np.broadcast_to(heights(tree)[:, None], matters.shape)
+    slots = Slots(up[matters], local[matters], cap[matters], subtree[matters], height[matters])
 
     node_of_need = np.repeat(np.repeat(options.node, np.diff(options.first)), np.diff(options.need))
     slot = slot_of[node_of_need, options.cell]
@@ -105,6 +117,8 @@ def _with_nodes(problem: Problem, quota: Compact) -> Compact:
         np.concatenate([slots.up, alone]),
         np.concatenate([slots.local, np.zeros(len(alone), dtype=np.int64)]),
         np.concatenate([slots.cap, packing.limits.capacity[binding]]),
+        np.concatenate([slots.subtree, packing.limits.capacity[binding]]),
+        np.concatenate([slots.height, np.zeros(len(alone), dtype=np.int32)]),
     )
     of_quota = np.repeat(np.arange(len(needs.first) - 1), np.diff(needs.first))
     of_nodes = np.repeat(np.arange(len(needs.first) - 1), np.diff(packing.first))
@@ -121,6 +135,29 @@ def _with_nodes(problem: Problem, quota: Compact) -> Compact:
     taken = Held(number[there.limit[counts]], there.amount[counts], there.start[counts], there.end[counts])
     joined = Held(*(np.concatenate([a, b]) for a, b in zip(quota.held, taken, strict=True))).by_start()
     return quota._replace(slots=slots, needs=needs, held=joined)
+
+
+def _watched(problem: Problem) -> Bools:
+    """Cells of nodes whose use decides which flavor a queue takes: ``bool [N, C]``."""
+    tree, options = problem.tree, problem.options
+    result = np.zeros(tree.nominal.shape, dtype=np.bool_)
+    undecided = rather_next(problem) & (np.diff(options.first) > 1)
+    option = np.repeat(undecided, np.diff(options.first))
+    node_of_option = np.repeat(options.node, np.diff(options.first))
+    need = np.repeat(option, np.diff(options.need))
+    result[np.repeat(node_of_option, np.diff(options.need))[need], options.cell[need]] = True
+    for node in range(len(tree.parent) - 1, -1, -1):
+        if tree.parent[node] >= 0:
+            result[tree.parent[node]] |= result[node]
+    return result
+
+
+def rather_next(problem: Problem) -> Bools:
+    """Pairs whose queue takes the flavor that borrows least far: ``bool [pairs]``. The others take the first."""
+    tree = problem.tree
+    nodes = np.zeros(len(tree.parent), dtype=np.bool_)
+    nodes[tree.queue_node[tree.try_next_flavor & (tree.queue_node >= 0)]] = True
+    return nodes[problem.options.node]
 
 
 def _short_of_nodes(problem: Problem) -> Bools:
@@ -233,6 +270,22 @@ def room(slots: Slots, use: Int64s, slot: int) -> int:
         limit = min(limit, private + slots.cap[slot] + free)
         slot = slots.up[slot]
     return limit
+
+
+@njit(cache=True, nogil=True, inline="always")
+def distance(slots: Slots, use: Int64s, slot: int, amount: int) -> int:
+    """How far up ``amount`` more of a slot would be borrowed; as :func:`solver.choose.choose` has it.
+
+    The slot, and those above it, must be those of all nodes on the way from a ClusterQueue to its root.
+    """
+    if slots.up[slot] < 0 or use[slot] + amount <= slots.subtree[slot]:
+        return 0
+    while slots.up[slot] >= 0:
+        amount -= max(0, slots.local[slot] - use[slot])
+        slot = slots.up[slot]
+        if use[slot] + amount <= slots.subtree[slot]:
+            break
+    return int(slots.height[slot])
 
 
 @njit(cache=True, nogil=True)

@@ -96,6 +96,8 @@ def quotas(draw: st.DrawFn) -> pb.Quota:
     for k in range(draw(st.integers(1, 4))):
         queue = quota.cluster_queues.add(name=f"q{k}", cohort=draw(st.sampled_from(["", *cohorts])))
         queue.queueing_strategy = draw(st.sampled_from([pb.BEST_EFFORT_FIFO, pb.BEST_EFFORT_FIFO, pb.STRICT_FIFO]))
+        if draw(st.integers(0, 2)) == 0:
+            queue.flavor_fungibility = pb.TRY_NEXT_FLAVOR
         group = queue.resource_groups.add(covered_resources=resources)
         for flavor in draw(st.permutations(list(flavors)))[: draw(st.integers(1, 3))]:
             amounts(group.flavors.add(flavor=flavor), limited=bool(queue.cohort))

@@ -20,7 +20,10 @@ def slot_trees(draw: st.DrawFn) -> Slots:
     inner = [above >= 0 for above in up]
     local = [draw(st.sampled_from([0, 0, 1, 2, 3])) if below else 0 for below in inner]
     cap = [draw(st.sampled_from([1, 2, 4, UNLIMITED])) if below else draw(st.integers(0, 6)) for below in inner]
-    return Slots(np.array(up, dtype=np.int32), np.array(local, dtype=np.int64), np.array(cap, dtype=np.int64))
+    most = np.array(cap, dtype=np.int64)
+    return Slots(
+        np.array(up, dtype=np.int32), np.array(local, dtype=np.int64), most, most, np.zeros(len(up), dtype=np.int32)
+    )
 
 
 @settings(deadline=None)

@@ -87,6 +87,41 @@ class Plainly:
         return not mine or all(within_counts(self.asked.quota, self.pods(*span) + mine, mine) for span in instants)
 
 
+def distance(problem: Problem, usage: np.ndarray, row: int, option: int) -> int:
+    """How far up an option borrows: the height of the lowest part of the tree that has the room."""
+    tree, options = problem.tree, problem.options
+    queues = set(tree.queue_node.tolist())
+    children = {
+        node: [c for c in range(len(tree.parent)) if tree.parent[c] == node] for node in range(len(tree.parent))
+    }
+
+    def height(node: int) -> int:
+        above = [0 if child in queues else height(child) + 1 for child in children[node]]
+        return 0 if node in queues else max([1, *above])
+
+    def of(cell: int, amount: int) -> int:
+        node = int(options.node[problem.pair[row]])
+        if tree.parent[node] < 0 or usage[node, cell] + amount <= tree.nominal[node, cell]:
+            return 0
+        while tree.parent[node] >= 0:
+            amount -= max(0, int(tree.arrays.local[node, cell] - usage[node, cell]))
+            node = int(tree.parent[node])
+            if usage[node, cell] + amount <= tree.arrays.subtree[node, cell]:
+                break
+        return height(node)
+
+    k = range(options.need[option], options.need[option + 1])
+    return max((of(int(options.cell[i]), int(options.amount[i])) for i in k), default=0)
+
+
+def by_kueue(problem: Problem, usage: np.ndarray, row: int, fitting: list[int]) -> int | None:
+    """Which of the options that fit Kueue takes."""
+    queue = list(problem.tree.queue_node).index(problem.options.node[problem.pair[row]])
+    if not problem.tree.try_next_flavor[queue]:
+        return fitting[0] if fitting else None
+    return min(fitting, key=lambda option: distance(problem, usage, row, option), default=None)
+
+
 def plain_buckets(
     problem: Problem, asked: pb.PlanRequest, edge: np.ndarray, order: np.ndarray, due: np.ndarray
 ) -> tuple[dict[int, int], dict[int, int]]:
@@ -106,7 +141,8 @@ def plain_buckets(
             if e > buckets:
                 break
             spans = [(edge[t], edge[t + 1]) for t in range(s, e)]
-            chosen = next((o for o in options_of(problem, row) if plainly.fits(row, o, spans)), None)
+            fitting = [o for o in options_of(problem, row) if plainly.fits(row, o, spans)]
+            chosen = by_kueue(problem, plainly.usage(edge[s], edge[s + 1]), row, fitting)
             if chosen is not None:
                 start[row], option[row], floor[queue] = s, chosen, s
                 plainly.placed.append((row, chosen, edge[s], edge[e]))
@@ -115,7 +151,7 @@ def plain_buckets(
 
 
 def plain_exact(scheduler: Scheduler, asked: pb.PlanRequest, order: np.ndarray, chosen: np.ndarray) -> dict[int, int]:
-    """Start of each row, by trying one millisecond after the other."""
+    """Start of each row, by trying one millisecond after the other; ``chosen`` where it is −1 is filled in."""
     problem = scheduler.problem
     plainly, start, now = Plainly(problem, asked), {}, 0
     others = problem.state != State.PENDING
@@ -127,10 +163,15 @@ def plain_exact(scheduler: Scheduler, asked: pb.PlanRequest, order: np.ndarray, 
         now = max(now, int(problem.release[row]), int(scheduler.floor[queue]) if queue >= 0 else 0)
         while True:
             end = now + int(problem.duration[row])
-            if plainly.fits(row, chosen[row], [(t, t + 1) for t in range(now, end)]):
+            option = int(chosen[row])
+            if option < 0:
+                fitting = [o for o in options_of(problem, row) if plainly.fits(row, o, [(now, now + 1)])]
+                found = by_kueue(problem, plainly.usage(now, now + 1), row, fitting)
+                option = -1 if found is None else found
+            if option >= 0 and plainly.fits(row, option, [(t, t + 1) for t in range(now, end)]):
                 break
             now += 1
-        start[row] = now
+        start[row], chosen[row] = now, option
         plainly.placed.append((row, chosen[row], now, end))
     return start
 
@@ -190,10 +231,33 @@ def test_exact_starts_are_the_earliest(request_, random):
     order = np.array(random.sample(list(scheduler.ours), len(scheduler.ours)), dtype=np.int64)
     chosen = np.full(len(problem), -1, dtype=np.int32)
     for row in order:
-        chosen[row] = random.choice(options_of(problem, row))
+        chosen[row] = random.choice([*options_of(problem, row), -1])
     start, option = scheduler.exactly(order, chosen)
     assert {row: int(start[row]) for row in order} == plain_exact(scheduler, request_, order, chosen)
-    assert (option[order] == chosen[order]).all()
+    assert option[order].tolist() == chosen[order].tolist()
+
+
+def test_the_next_flavor_rather_than_borrowing():
+    """With TryNextFlavor a queue uses its own quota of each flavor before it borrows, and borrows near before far."""
+    asked = request({"q": 0, "near": 0, "far": 0})
+    asked.quota.flavors.add(name="other")
+    asked.quota.cohorts.add(name="all")
+    asked.quota.cohorts.add(name="team", parent="all")
+    for queue, cohort, nominal in zip(
+        asked.quota.cluster_queues, ("team", "team", "all"), ((1, 1), (0, 2), (3, 0)), strict=True
+    ):
+        queue.cohort = cohort
+        del queue.resource_groups[0].flavors[:]
+        for flavor, gpus in enumerate(nominal):
+            queue.resource_groups[0].flavors.add(flavor=flavor).resources.add(resource=0, nominal=gpus)
+    add(asked, 1, 10, times=6)
+    for policy, flavors in ((pb.MAY_STOP_SEARCH, [0, 0, 0, 0, 1, 1]), (pb.TRY_NEXT_FLAVOR, [0, 1, 1, 1, 0, 0])):
+        asked.quota.cluster_queues[0].flavor_fungibility = policy
+        problem = decode(asked)
+        scheduler = Scheduler(problem)
+        for starts in (scheduler.schedule(scheduler.ours), scheduler.exactly(scheduler.ours)):
+            assert starts.start.tolist() == [0] * 6
+            assert problem.options.cell[problem.options.need[starts.option]].tolist() == flavors
 
 
 @rule(max_examples=40)
