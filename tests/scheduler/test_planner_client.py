@@ -73,10 +73,10 @@ class Endless(Servicer):
 
     def PlanStream(self, request: pb.PlanRequest, context: grpc.ServicerContext) -> Iterator[pb.PlanResponse]:
         self.calls += 1
+        context.add_callback(self.cancelled.set)
         yield response(0)
         while context.is_active():
             time.sleep(0.01)
-        self.cancelled.set()
 
 
 @contextmanager
