@@ -113,9 +113,11 @@ class Controller:
         )
         self._gates = True
         """Whether the policy in force gates any work; where all is only observed, it does not."""
-        self._metrics.enforcing(lambda: self._gates and self._acts())
+        self._metrics.enforcing(lambda: self._gates and self._acts(), lambda: self._canary.heeded)
         self._cluster = KubernetesCluster(api, may_act=self._may_act, metrics=self._metrics)
         self._in_force = InForce(api, options.namespace, self._may_act)
+        self._unknown: list[str] = []
+        """ClusterQueues that the policy names and that are not there, as the log was told last."""
         self._config_map = None
         if options.policy is None:
             self._config_map = ConfigMapFollower(api, options.namespace, CONFIG_MAP, self._cluster.wake)
@@ -241,6 +243,11 @@ class Controller:
     def _goes_by(self, policy: PolicyKeeper) -> Settings:
         """The settings of the policy in force, told to whom it concerns."""
         settings = policy.look()
+        unknown = sorted(settings.queues.keys() - self._cluster.objects("ClusterQueue").keys())
+        if unknown != self._unknown:
+            self._unknown = unknown
+            if unknown:
+                log.warning("the policy names ClusterQueues that are not there", extra={"cluster_queues": unknown})
         found = modes(settings, self._cluster)
         self._in_force.want(policy.text, found)
         self._gates = "enforce" in found.values()

@@ -233,6 +233,11 @@ class Metrics:
             "ignores gates.",
             registry=registry,
         )
+        self._heeded = Gauge(
+            "punctual_gates_heeded",
+            "1 while Kueue heeds admission gates, as far as this replica knows.",
+            registry=registry,
+        )
         self._leader = Gauge("punctual_leader", "1 while this replica may release.", registry=registry)
         Gauge(
             "punctual_heartbeat_age_seconds", "Since the control loop last came round.", registry=registry
@@ -377,9 +382,10 @@ class Metrics:
         """How to know whether this replica may release."""
         self._leader.set_function(lambda: float(may_act()))
 
-    def enforcing(self, enforces: Callable[[], bool]) -> None:
-        """How to know whether this replica enforces plans."""
+    def enforcing(self, enforces: Callable[[], bool], heeded: Callable[[], bool]) -> None:
+        """How to know whether this replica enforces plans, and whether Kueue heeds gates."""
         self._enforcing.set_function(lambda: float(enforces()))
+        self._heeded.set_function(lambda: float(heeded()))
 
     def beat(self) -> None:
         """The control loop came round: it is alive."""
