@@ -43,14 +43,14 @@ def read_node(item: Object) -> Node:
         If its allocatable is no quantity.
     """
     spec, status = item.get("spec") or {}, item.get("status") or {}
-    ready = any(c.get("type") == "Ready" and c.get("status") == "True" for c in status.get("conditions") or ())
+    ready = [c.get("status") == "True" for c in status.get("conditions") or () if c.get("type") == "Ready"]
     return Node(
         labels=tuple(sorted((item["metadata"].get("labels") or {}).items())),
         taints=tuple(
             Taint(str(taint["key"]), str(taint.get("value") or ""), str(taint.get("effect") or ""))
             for taint in spec.get("taints") or ()
         ),
-        in_service=ready and not spec.get("unschedulable"),
+        in_service=all(ready) and not spec.get("unschedulable"),
         has=tuple(sorted((name, amount(name, value)) for name, value in (status.get("allocatable") or {}).items())),
     )
 

@@ -18,6 +18,7 @@ from cli.main import app
 from cli.planview import Clock, length
 
 NOW = "2027-01-15T08:00:00Z"
+GPU = "nvidia.com/gpu"
 Run = Callable[..., Result]
 
 
@@ -55,6 +56,25 @@ def test_the_seed_example_is_planned_by_due_dates(run: Run) -> None:
     )
     assert data["peak"] == {"gpu": {"nvidia.com/gpu": "4"}}
     assert data["gap"] == 0
+
+
+def test_nodes_among_the_files_count(run: Run, tmp_path: Path) -> None:
+    """Quota for four jobs of 2 GPUs on three nodes of 3 GPUs: the fourth waits for nodes, and says so."""
+    for name in ("jobs.yaml", "queues.yaml"):
+        text = Path("examples/01-four-jobs", name).read_text().replace("nominalQuota: 4", "nominalQuota: 8")
+        (tmp_path / name).write_text(text)
+    nodes = [
+        {"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"n{k}"}, "status": {"allocatable": {GPU: "3"}}}
+        for k in range(3)
+    ]
+    (tmp_path / "nodes.yaml").write_text(yaml.safe_dump_all(nodes))
+    result = run("-f", str(tmp_path), "-o", "json")
+    assert (result.exit_code, result.stderr) == (0, "")
+    *first, last = told(result)["workloads"]
+    assert {workload["reason"] for workload in first} == {"starts now: there is room"}
+    assert last["reason"] == (
+        f"waits for nodes: those of flavor gpu have no room for pods of 2 {GPU} until 2027-01-15T08:30:00Z"
+    )
 
 
 def test_only_the_hopeless_job_of_two_teams_is_late(run: Run) -> None:
