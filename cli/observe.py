@@ -22,11 +22,15 @@ if TYPE_CHECKING:
 BAD_INPUT, USAGE = 1, 2
 """Exit codes."""
 
+WIDE = 300
+"""Columns of a table whose instants must not be cut, whatever the terminal has."""
+
 
 class Output(StrEnum):
     """Ways to print a report."""
 
     TEXT = "text"
+    WIDE = "wide"
     JSON = "json"
 
 
@@ -102,13 +106,17 @@ def observe(
     for remark in remarks:
         told.print(f"remark: {remark}", markup=False)
     if output is Output.JSON:
-        typer.echo(json.dumps(found.as_data() | {"remarks": remarks}, indent=2, ensure_ascii=False))
+        fates = [fate.as_data() for fate in found.fates]
+        typer.echo(json.dumps(found.as_data() | {"jobs": fates, "remarks": remarks}, indent=2, ensure_ascii=False))
     else:
-        _show(found, Console(highlight=False, soft_wrap=True))
+        wide = output is Output.WIDE
+        _show(found, Console(highlight=False, soft_wrap=True, width=WIDE if wide else None), wide)
 
 
-def _show(found: Report, console: Console) -> None:
+def _show(found: Report, console: Console, wide: bool) -> None:
     from rich.table import Table
+
+    from scheduler.annotations import format_instant
 
     console.print(found.line, markup=False)
     if not found.workloads:
@@ -124,6 +132,24 @@ def _show(found: Report, console: Console) -> None:
     for name, (deadlines, missed, planned) in found.queues.items():
         table.add_row(f"  {name}: missed, of {deadlines}", str(missed), str(planned), "")
     console.print(table)
+    if not wide:
+        return
+    jobs = Table(box=None, pad_edge=False, header_style="")
+    for heading in ("JOB", "QUEUE", "DEADLINE", "ENDED", "WITH PLANS"):
+        jobs.add_column(heading)
+    for fate in found.fates:
+        if fate.missed or fate.missed_by_plan:
+            ends = (_end(fate.ended, fate.missed), _end(fate.planned_end, fate.missed_by_plan))
+            jobs.add_row(fate.name, fate.cluster_queue, format_instant(fate.deadline), *ends)
+    console.print()
+    console.print(jobs)
+
+
+def _end(instant: int | None, missed: bool) -> str:
+    from scheduler.annotations import format_instant
+
+    told = "not yet" if instant is None else format_instant(instant)
+    return f"{told} LATE" if missed else told
 
 
 def _cluster(

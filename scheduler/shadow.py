@@ -84,6 +84,8 @@ class PastWork:
     weight: float = 1.0
     hard: bool = False
     priority: int = 0
+    name: str = ""
+    """Of its root object: ``namespace/name``."""
     started: int | None = None
     ended: int | None = None
     gone: int | None = None

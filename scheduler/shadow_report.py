@@ -34,6 +34,40 @@ class Schedule:
 
 
 @dataclass(frozen=True)
+class Fate:
+    """What became of one deadline. Instants are milliseconds since the Unix epoch; None: not yet at the end."""
+
+    name: str
+    """Of the root object: ``namespace/name``."""
+    cluster_queue: str
+    deadline: int
+    ended: int | None
+    planned_end: int | None
+
+    @property
+    def missed(self) -> bool:
+        """Whether it really was missed."""
+        return self.ended is None or self.ended > self.deadline
+
+    @property
+    def missed_by_plan(self) -> bool:
+        """Whether it would have been."""
+        return self.planned_end is None or self.planned_end > self.deadline
+
+    def as_data(self) -> dict[str, Any]:
+        """For machines; instants in RFC 3339, UTC."""
+        return {
+            "name": self.name,
+            "clusterQueue": self.cluster_queue,
+            "deadline": format_instant(self.deadline),
+            "ended": None if self.ended is None else format_instant(self.ended),
+            "endedByPlan": None if self.planned_end is None else format_instant(self.planned_end),
+            "missed": self.missed,
+            "missedByPlan": self.missed_by_plan,
+        }
+
+
+@dataclass(frozen=True)
 class Report:
     """What was and what would have been, from ``since`` to ``until`` (milliseconds since the Unix epoch).
 
@@ -46,8 +80,8 @@ class Report:
     real, planned, kueue
         What happened; what our plans would have brought; what Kueue's own order brings when it is replayed the same
         way: the farther it is from what happened, the less is a replay worth.
-    queues
-        By ClusterQueue: deadlines, missed, missed by plan.
+    fates
+        Of each deadline, in their order.
     """
 
     since: int
@@ -57,8 +91,17 @@ class Report:
     real: Schedule
     planned: Schedule
     kueue: Schedule
-    queues: dict[str, tuple[int, int, int]]
+    fates: tuple[Fate, ...]
     remarks: tuple[str, ...]
+
+    @property
+    def queues(self) -> dict[str, tuple[int, int, int]]:
+        """By ClusterQueue: deadlines, missed, missed by plan."""
+        found: dict[str, tuple[int, int, int]] = {}
+        for fate in sorted(self.fates, key=lambda fate: fate.cluster_queue):
+            deadlines, missed, planned = found.get(fate.cluster_queue, (0, 0, 0))
+            found[fate.cluster_queue] = deadlines + 1, missed + fate.missed, planned + fate.missed_by_plan
+        return found
 
     @property
     def line(self) -> str:
@@ -111,10 +154,6 @@ def report(past: Past, settings: Settings, window: int = WINDOW, breath: Callabl
     replay = Replay(past.quota, work, settings, since, until, breath)
     real, planned, kueue = replay.real(), replay.planned(), replay.by_kueue()
     due = [each for each in ours if each.counts and each.deadline is not None and since < each.deadline <= until]
-    queues = {}
-    for name in sorted({each.cluster_queue for each in due}):
-        there = [each for each in due if each.cluster_queue == name]
-        queues[name] = len(there), _missed(there, real), _missed(there, planned)
     return Report(
         since=since,
         until=until,
@@ -123,7 +162,10 @@ def report(past: Past, settings: Settings, window: int = WINDOW, breath: Callabl
         real=_schedule(due, real, until),
         planned=_schedule(due, planned, until),
         kueue=_schedule(due, kueue, until),
-        queues=queues,
+        fates=tuple(
+            Fate(each.name, each.cluster_queue, each.deadline or 0, _by(until, real, each), _by(until, planned, each))
+            for each in sorted(due, key=lambda each: (each.deadline or 0, each.uid))
+        ),
         remarks=tuple(remarks),
     )
 
@@ -137,6 +179,11 @@ def _touches(work: PastWork, since: int, until: int) -> bool:
 def _schedule(due: list[PastWork], course: Course, until: int) -> Schedule:
     steps: list[Idle] = course.idle
     return Schedule(_missed(due, course), sustained(steps, until, STEADY), round(gpu_seconds(steps, until), 1))
+
+
+def _by(until: int, course: Course, work: PastWork) -> int | None:
+    end = course.end.get(work.uid)
+    return None if end is None or end > until else end
 
 
 def _missed(due: list[PastWork], course: Course) -> int:

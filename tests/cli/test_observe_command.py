@@ -70,6 +70,10 @@ def test_one_line_and_a_table(observe: Run) -> None:
     assert line == "last 6 hours: 1 deadline missed, 0 would have been; 0 GPUs idle at the worst time"
     assert any(row.split() == ["deadlines", "missed,", "of", "1", "1", "0", "1"] for row in table)
     assert any(row.split() == ["cq:", "missed,", "of", "1", "1", "0"] for row in table)
+    assert "team/urgent" not in result.stdout
+    (row,) = (row for row in observe("-o", "wide").stdout.splitlines() if row.startswith("team/"))
+    assert row.split()[:2] == ["team/urgent", "cq"]
+    assert row.count("LATE") == 1
     assert "no queue is observed" in result.stderr
     assert "name the ledger with --ledger" in result.stderr
 
@@ -78,6 +82,9 @@ def test_for_machines(observe: Run, tmp_path: Path) -> None:
     """The same as JSON; by a policy of a file too, whose defaults count."""
     told = json.loads(observe("-o", "json").stdout)
     assert (told["deadlines"], told["real"]["missed"], told["planned"]["missed"]) == (1, 1, 0)
+    (job,) = told["jobs"]
+    assert (job["name"], job["clusterQueue"], job["missed"], job["missedByPlan"]) == ("team/urgent", "cq", True, False)
+    assert job["endedByPlan"] < job["deadline"] < job["ended"]
     policy = tmp_path / "policy.yaml"
     policy.write_text("version: 1\nmode: observe\ndefaults: {deadline: 65m}\n")
     told = json.loads(observe("-o", "json", "--policy", policy).stdout)
