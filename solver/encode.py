@@ -68,11 +68,15 @@ def _encode_assignments(problem: Problem, used: Int32s, out: pb.Plan) -> None:
     for option in used.tolist():
         k = slice(options.need[option], options.need[option + 1])
         known = slice(pods.first[option], pods.first[option + 1])
-        plain = ~np.isin(options.cell[k], pods.cell[known])
-        flavor, resource = np.divmod(np.concatenate([pods.cell[known], options.cell[k][plain]]), resources)
-        held = out.assignments.add(flavors=flavor.tolist(), resources=resource.tolist())
-        held.amounts.extend((pods.size[known] * pods.pods[known]).tolist())
-        held.amounts.extend(options.amount[k][plain].tolist())
-        if known.stop > known.start:
-            held.pods.extend(pods.pods[known].tolist())
-            held.pods.extend([0] * np.count_nonzero(plain))
+        on_nodes = pods.cell[known].tolist()
+        plain = dict(zip(options.cell[k].tolist(), options.amount[k].tolist(), strict=True))
+        for cell in on_nodes:
+            plain.pop(cell, None)
+        cells = [*on_nodes, *plain]
+        several = pods.pods[known].tolist()
+        out.assignments.add(
+            flavors=[cell // resources for cell in cells],
+            resources=[cell % resources for cell in cells],
+            amounts=[*(pods.size[known] * pods.pods[known]).tolist(), *plain.values()],
+            pods=[*several, *(0 for _ in plain)] if several else (),
+        )

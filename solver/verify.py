@@ -350,15 +350,19 @@ class _Check:
         )
         in_use, _ = held_by(0 * held, at(0 * remaining), at(remaining), held, amounts.on_nodes)
         whole = in_use.joined(planned)
-        exact = object if whole.amount.sum(dtype=np.float64) >= LONGEST else np.int64
+        by_number = np.argsort(whole.cell, kind="stable")
+        borders = np.searchsorted(whole.cell[by_number], [*tree.nodes.roof, max(tree.nodes.roof) + 1])
         lacks: dict[int, str] = {}
-        for number in np.unique(planned.cell).tolist():
-            on, roof = whole.cell == number, tree.nodes.roof[number]
-            changes = np.zeros(len(instants) + 1, dtype=exact)
-            np.add.at(changes, whole.start[on], whole.amount[on].astype(exact))
-            np.subtract.at(changes, whole.end[on], whole.amount[on].astype(exact))
-            over = np.cumsum(changes) > roof
-            for j in entry[(planned.cell == number) & over[planned.start]].tolist():
+        for number, first, last in zip(tree.nodes.roof, borders[:-1].tolist(), borders[1:].tolist(), strict=True):
+            on = by_number[first:last]
+            start, end, amount = whole.start[on], whole.end[on], whole.amount[on].astype(np.float64)
+            if amount.sum() <= tree.nodes.roof[number]:
+                continue
+            # Whole numbers in floats are exact up to 2^53; what is meant never comes near that.
+            changes = np.bincount(start, amount, len(instants)) - np.bincount(end, amount, len(instants))
+            starts = (whole.amount[on] > 0) & (on >= len(in_use.cell))
+            over = starts & (np.cumsum(changes) > tree.nodes.roof[number])[start]
+            for j in entry[on[over] - len(in_use.cell)].tolist():
                 lacks.setdefault(int(k[j]), tree.cell_name(tree.nodes.cell[number]))
         yield from self.told(lacks, lambda k: f"starts without room on nodes for its pods' {lacks[k]}")
 

@@ -35,6 +35,7 @@ class NodeCounts:
         self.cell: dict[int, int] = {}
         """Flavor and resource that each count is about."""
         self._measures: dict[int, list[tuple[int, Measure]]] = defaultdict(list)
+        self._counted: dict[tuple[int, int], list[tuple[int, int]]] = {}
         nodes: dict[int, Counter[int]] = defaultdict(Counter)
         for flavor, entry in enumerate(quota.flavors):
             for group in entry.nodes:
@@ -51,7 +52,12 @@ class NodeCounts:
 
     def counted(self, cell: int, size: int, pods: int) -> dict[int, int]:
         """What pods of one size count, by number; nothing where nodes are not known."""
-        return {number: pods * part for number, of in self._measures.get(cell, ()) if pods * (part := of(size)) > 0}
+        if cell not in self._measures:
+            return {}
+        if (cell, size) not in self._counted:
+            parts = [(number, measure(size)) for number, measure in self._measures[cell]]
+            self._counted[cell, size] = [(number, part) for number, part in parts if part > 0]
+        return {number: pods * part for number, part in self._counted[cell, size] if pods > 0}
 
     def too_large(self, cell: int, size: int) -> bool:
         """Whether no node has room for a pod."""
