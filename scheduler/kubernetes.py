@@ -8,13 +8,16 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from scheduler.apiserver import RESOURCES, ApiServer
 from scheduler.cluster import KINDS, Object, Reference, Release, ReleaseResult
+from scheduler.kinds import ROOT_KINDS
 from scheduler.metrics import Metrics
 from scheduler.nodes import essence
 from scheduler.notices import Notices
 from scheduler.reflector import Reflector
+from scheduler.slim import slim
 from scheduler.ungate import ungate
 
 PARALLEL = 8
@@ -27,7 +30,10 @@ CONNECTIONS = len(KINDS) + PARALLEL + 6
 """Connections in use at most: a watch a kind and two of the policy, the releases, notices, the lease, a read or two."""
 
 
-_ESSENCE = {"Node": essence}
+_ESSENCE: Mapping[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    "Node": essence,
+    **{kind: partial(slim, kind) for kind in ("Workload", *ROOT_KINDS)},
+}
 """Of kinds of which little matters and much changes, what is kept."""
 
 

@@ -99,7 +99,7 @@ class Reflector:
         *,
         page: int = PAGE,
         backoff: Backoff | None = None,
-        essence: Callable[[Object], dict[str, Any]] | None = None,
+        essence: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
     ) -> None:
         self.resource = resource
         self.store = Store()
