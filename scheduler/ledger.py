@@ -393,7 +393,7 @@ def _upsert_workload(insert: Any) -> Any:
     }
     kept |= {
         name: sa.case((new[name] == "", old[name]), else_=new[name])
-        for name in ("cluster_queue", "flavor", "reason", "name", "image", "stem", "label")
+        for name in ("name", *FAMILY_FIELDS, "flavor", "reason")
     }
     kept["usage"] = sa.case((new.flavor == "", old.usage), else_=new.usage)
     kept["managed"] = old.managed | new.managed

@@ -6,6 +6,7 @@ reads the same from the cluster's Workloads, finished ones too, and only adds wh
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -25,6 +26,8 @@ from solver.problem import State
 
 if TYPE_CHECKING:
     from scheduler.ledger_writer import LedgerWriter, Past
+
+log = logging.getLogger(__name__)
 
 _OUTCOMES = {
     "Succeeded": Outcome.SUCCEEDED,
@@ -133,7 +136,11 @@ class Recorder:
                 continue
             self._looked[uid] = work, item
             known = self._open.get(uid)
-            entry = _entry(known, work, item, self._planned.get(uid), snapshot.now)
+            try:
+                entry = _entry(known, work, item, self._planned.get(uid), snapshot.now)
+            except Exception:  # one that makes no sense must not keep the others out
+                log.exception("a workload does not get into the ledger", extra={"workload": str(work.facts.reference)})
+                continue
             if work.facts.admitted is not None:
                 self._planned.pop(uid, None)  # it was for this run
             if entry.outcome is None:
@@ -193,8 +200,7 @@ class Recorder:
                 self._looked.pop(entry.uid, None)
             elif self._writer is not None and not self._writer.waits(entry.uid):  # else it ended while we looked
                 runs = _ended(entry.runs, now, Outcome.UNKNOWN)
-                nameless = replace(entry, name="", family=Family())  # they may be hidden, and stay as they are
-                lost.append(replace(nameless, outcome=Outcome.UNKNOWN, ended=now, updated=now, runs=runs))
+                lost.append(replace(_nameless(entry), outcome=Outcome.UNKNOWN, ended=now, updated=now, runs=runs))
         return lost
 
 
@@ -213,6 +219,7 @@ def _same(before: Item | None, item: Item | None) -> bool:
 
 def _joined(past: Entry, ours: Entry | None) -> Entry:
     """What the ledger knew of work that is still there, and what has been seen since."""
+    past = replace(_nameless(past), updated=0)
     if ours is None:
         return past
     runs = {run.started: run for run in (*past.runs, *ours.runs)}
@@ -223,8 +230,12 @@ def _joined(past: Entry, ours: Entry | None) -> Entry:
         deadlines=(*past.deadlines, *edits),
         deadline=ours.deadline if edits else past.deadline,
         managed=past.managed or ours.managed,
-        updated=0,
     )
+
+
+def _nameless(past: Entry) -> Entry:
+    """Without names, which may be hidden ones: what is written without them keeps them."""
+    return replace(past, name="", family=Family())
 
 
 def _ended(runs: tuple[Run, ...], at: int, ending: str) -> tuple[Run, ...]:

@@ -31,6 +31,9 @@ BATCH = 500
 WAITING = 50_000
 """Entries that may wait for the database."""
 
+GATHER = 0.2
+"""Seconds in which more may come, before what waits is written."""
+
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 """Seconds between two attempts while the database does not work."""
 
@@ -64,6 +67,8 @@ class LedgerWriter:
         Whether names are written as salted hashes only.
     registry
         Where its metrics go.
+    gather
+        Seconds in which more may come, before what waits is written.
     first_pause
         Seconds until the second attempt.
     waiting
@@ -77,12 +82,13 @@ class LedgerWriter:
         keep_ms: int,
         anonymous: bool = False,
         registry: CollectorRegistry | None = None,
+        gather: float = GATHER,
         first_pause: float = FIRST_PAUSE,
         waiting: int = WAITING,
     ) -> None:
         self._ledger, self._name = ledger, str(ledger)
         self.keep_ms, self._anonymous = keep_ms, anonymous
-        self._first_pause, self._most = first_pause, waiting
+        self._gather, self._first_pause, self._most = gather, first_pause, waiting
         self._lock = threading.Lock()
         self._entries: dict[str, Entry] = {}
         self._wanted, self._stop = threading.Event(), threading.Event()
@@ -174,6 +180,7 @@ class LedgerWriter:
                     break
                 pause = self._first_pause
                 self._wanted.wait(PRUNE_SECONDS)
+                self._stop.wait(self._gather)
         self._ledger.close()
         with self._lock:
             self._over = True

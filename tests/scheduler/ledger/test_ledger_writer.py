@@ -56,7 +56,7 @@ class Started:
     def __call__(self, dsn: str, *, sqlite_bytes: int = 1 << 30, **options: Any) -> LedgerWriter:
         self.registry = CollectorRegistry()
         ledger = Ledger(dsn, sqlite_bytes=sqlite_bytes)
-        writer = LedgerWriter(ledger, registry=self.registry, first_pause=0.05, **{"keep_ms": 0, **options})
+        writer = LedgerWriter(ledger, registry=self.registry, gather=0, first_pause=0.05, **{"keep_ms": 0, **options})
         writer.start()
         self._running.append(writer)
         return writer
