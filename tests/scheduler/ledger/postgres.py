@@ -31,7 +31,6 @@ class Postgres:
 
     folder: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="pg-")))
     _server: subprocess.Popen[bytes] | None = None
-    _databases: int = 0
 
     def make(self) -> None:
         """Make its files, and start it."""
@@ -73,12 +72,11 @@ class Postgres:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def database(self) -> str:
-        """The address of a new, empty database."""
-        self._databases += 1
-        name = f"ledger{self._databases}"
+        """The address of an empty database; what the last test left there is gone."""
         with psycopg.connect(host=str(self.folder), user="punctual", dbname="postgres", autocommit=True) as connection:
-            connection.execute(f"CREATE DATABASE {name}")  # type: ignore[call-overload]
-        return f"postgresql://punctual@/{name}?host={self.folder}"
+            connection.execute("DROP SCHEMA public CASCADE")
+            connection.execute("CREATE SCHEMA public")
+        return f"postgresql://punctual@/postgres?host={self.folder}"
 
 
 _NOT_ROOT = ["unshare", "--user"] if os.geteuid() == 0 else []
