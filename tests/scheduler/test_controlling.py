@@ -7,6 +7,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,8 @@ from scheduler.apiserver import RESOURCES
 from scheduler.cluster import GATES_ANNOTATION, KINDS
 from scheduler.controller import LEASE, Controller, End, Options
 from scheduler.leader import Timing
+from scheduler.ledger import Ledger
+from scheduler.ledger_recorder import LedgerOptions
 from scheduler.settings import Settings
 from tests.scheduler.fake_apiserver import FakeApiServer, Refusal
 from tests.scheduler.fake_kueue import WORKLOADS, FakeKueue
@@ -42,10 +45,12 @@ def fake() -> Iterator[FakeKueue]:
 class Running:
     """A controller in a thread."""
 
-    def __init__(self, fake: FakeApiServer, identity: str, lease_namespace: str | None) -> None:
+    def __init__(self, fake: FakeApiServer, identity: str, lease_namespace: str | None, **options: Any) -> None:
         settings = Settings(settle_ms=50, newcomer_wait_ms=200)
-        options = Options(NO_SOLVER, "127.0.0.1:0", identity, lease_namespace, timing=QUICK, settings=settings)
-        self.controller = Controller(fake.api(), options, "test")
+        options = {"timing": QUICK, "settings": settings, **options}
+        self.controller = Controller(
+            fake.api(), Options(NO_SOLVER, "127.0.0.1:0", identity, lease_namespace, **options), "test"
+        )
         self.end: End | None = None
         self.thread = threading.Thread(target=self._run)
         self.thread.start()
@@ -70,8 +75,8 @@ class Running:
 def run(fake: FakeApiServer) -> Iterator[Callable[..., Running]]:
     started: list[Running] = []
 
-    def start(identity: str = "one", lease_namespace: str | None = "punctual-system") -> Running:
-        started.append(Running(fake, identity, lease_namespace))
+    def start(identity: str = "one", lease_namespace: str | None = "punctual-system", **options: Any) -> Running:
+        started.append(Running(fake, identity, lease_namespace, **options))
         return started[-1]
 
     yield start
@@ -106,6 +111,20 @@ def test_works_without_a_planner(fake: FakeApiServer, run: Callable[..., Running
     assert one.get("/healthz")[0] == 200
     one.stop()
     assert one.end is End.STOPPED
+
+
+def test_a_ledger_that_fails_stops_nothing(fake: FakeApiServer, run: Callable[..., Running], tmp_path: Path) -> None:
+    """Work is released while the ledger cannot be written; what waits for it is written when it can be."""
+    in_the_way = tmp_path / "volume"
+    in_the_way.write_text("")
+    one = run(lease_namespace=None, ledger=LedgerOptions(str(in_the_way / "ledger.db")))
+    eventually(lambda: not gated(fake))
+    assert "punctual_ledger_up 0.0" in one.get("/metrics")[1]
+    assert one.get("/healthz")[0] == one.get("/readyz")[0] == 200
+    in_the_way.unlink()
+    one.stop()
+    with Ledger(str(in_the_way / "ledger.db")).open_for_reading() as ledger:
+        assert [(entry.name, entry.managed) for entry in ledger.recent()] == [("train", True)]
 
 
 def test_says_what_it_found(fake: FakeApiServer, run: Callable[..., Running], caplog: pytest.LogCaptureFixture) -> None:

@@ -309,12 +309,14 @@ def test_what_is_said_stands_where_the_policy_wants_it(cluster: MemoryCluster) -
 def test_services_and_other_namespaces_are_observed(
     cluster: MemoryCluster, start: Callable[[], Controller], dsn: str
 ) -> None:
-    """Work that was never gated is in the ledger too, and is told from ours."""
+    """Work that was never gated is in the ledger too, and is told from ours; our own canary is not."""
     cluster.put({"kind": "Namespace", "metadata": {"name": "other", "labels": {}}})
     queue = {"kind": "LocalQueue", "metadata": {"name": "lq", "namespace": "other"}, "spec": {"clusterQueue": "cq"}}
     cluster.put(queue)
     cluster.job("theirs", namespace="other", gates="")
     cluster.job("ours")
+    ours = cluster.objects("Workload")[cluster.key_of("ours")]
+    cluster.put({**ours, "metadata": {"name": "punctual-canary", "namespace": "other", "uid": "canary"}})
     start().look()
     assert [(entry.name, entry.managed) for entry in entries(dsn)] == [("ours", True), ("theirs", False)]
 
