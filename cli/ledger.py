@@ -242,8 +242,8 @@ def _watched(entries: Iterable[Entry]) -> Iterable[Entry]:
 
 _COLUMNS = (
     "uid", "namespace", "name", "kind", "cluster_queue", "local_queue", "family", "image", "shape", "managed",
-    "priority_class", "weight", "hard", "gpus", "flavor", "submitted", "deadline", "earliest_start", "planned_start",
-    "started", "ended", "duration", "interruptions", "estimate", "estimate_source", "user_estimate", "outcome",
+    "priority_class", "bypassed_by", "weight", "hard", "gpus", "flavor", "submitted", "deadline", "earliest_start",
+    "planned_start", "started", "ended", "duration", "interruptions", "estimate", "estimate_source", "user_estimate", "outcome",
     "reason", "late",
 )  # fmt: skip
 
@@ -262,6 +262,7 @@ def _row(entry: Entry) -> dict[str, Any]:
         "shape": family.shape,
         "managed": entry.managed,
         "priority_class": entry.priority_class,
+        "bypassed_by": entry.bypassed_by,
         "weight": entry.weight,
         "hard": entry.hard,
         "gpus": entry.gpus,

@@ -173,7 +173,12 @@ class Ledger:
 
     def hidden(self, entry: Entry) -> Entry:
         """An entry as an anonymous ledger has it."""
-        return replace(entry, name=self.hide(entry.name), family=self.hide_family(entry.family))
+        return replace(
+            entry,
+            name=self.hide(entry.name),
+            family=self.hide_family(entry.family),
+            bypassed_by=self.hide(entry.bypassed_by),
+        )
 
     # --- writing ---------------------------------------------------------------------------------------------------
 
@@ -393,7 +398,7 @@ def _upsert_workload(insert: Any) -> Any:
     }
     kept |= {
         name: sa.case((new[name] == "", old[name]), else_=new[name])
-        for name in ("name", *FAMILY_FIELDS, "flavor", "reason")
+        for name in ("name", *FAMILY_FIELDS, "flavor", "reason", "bypassed_by")
     }
     kept["usage"] = sa.case((new.flavor == "", old.usage), else_=new.usage)
     kept["managed"] = old.managed | new.managed
@@ -429,6 +434,7 @@ def _workload_row(entry: Entry) -> dict[str, Any]:
         "weight": entry.weight,
         "hard": entry.hard,
         "priority_class": entry.priority_class,
+        "bypassed_by": entry.bypassed_by,
         "planned_start_ms": entry.planned_start,
         "started_ms": entry.started,
         "ended_ms": entry.ended,
@@ -468,6 +474,7 @@ def _entry(row: Any) -> Entry:
         weight=row.weight,
         hard=row.hard,
         priority_class=row.priority_class,
+        bypassed_by=row.bypassed_by,
         planned_start=row.planned_start_ms,
         started=row.started_ms,
         ended=row.ended_ms,

@@ -58,6 +58,8 @@ class Entry:
         Whether our gate was seen on it, or was taken off by us.
     priority_class
         Name of its WorkloadPriorityClass; empty without one.
+    bypassed_by
+        Who let it pass by the plan; empty if nobody did.
     planned_start, started
         Of its last run; None while there was none (or nobody had planned it).
     ended
@@ -95,6 +97,7 @@ class Entry:
     weight: float = 1.0
     hard: bool = False
     priority_class: str = ""
+    bypassed_by: str = ""
     planned_start: int | None = None
     started: int | None = None
     ended: int | None = None

@@ -238,7 +238,7 @@ def _joined(past: Entry, ours: Entry | None) -> Entry:
 
 def _nameless(past: Entry) -> Entry:
     """Without names, which may be hidden ones: what is written without them keeps them."""
-    return replace(past, name="", family=Family())
+    return replace(past, name="", family=Family(), bypassed_by="")
 
 
 def _ended(runs: tuple[Run, ...], at: int, ending: str) -> tuple[Run, ...]:
@@ -277,6 +277,7 @@ def _entry(known: Entry | None, work: Work, item: Item | None, planned: int | No
         else work.wishes.weight,
         hard=bool(work.wishes.hard),
         priority_class=facts.priority_class,
+        bypassed_by=item.bypassed_by if item else known.bypassed_by if known else "",
         planned_start=runs[-1].planned_start if runs else None,
         started=started,
         interruptions=max(record.evictions, known.interruptions if known else 0, sum(_broken(run) for run in runs)),

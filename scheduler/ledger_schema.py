@@ -39,6 +39,7 @@ workload = Table(
     Column("reason", Text, nullable=False),
     Column("updated_ms", BigInteger, nullable=False),
     Column("priority_class", Text, nullable=False, server_default=""),
+    Column("bypassed_by", Text, nullable=False, server_default=""),
     Index("workload_by_end", "ended_ms"),
     Index("workload_by_queue", "cluster_queue", "ended_ms"),
     Index("workload_by_outcome", "outcome"),

@@ -314,11 +314,12 @@ def test_services_and_other_namespaces_are_observed(
     queue = {"kind": "LocalQueue", "metadata": {"name": "lq", "namespace": "other"}, "spec": {"clusterQueue": "cq"}}
     cluster.put(queue)
     cluster.job("theirs", namespace="other", gates="")
-    cluster.job("ours")
+    cluster.job("ours", bypassed_by="alice")
     ours = cluster.objects("Workload")[cluster.key_of("ours")]
     cluster.put({**ours, "metadata": {"name": "punctual-canary", "namespace": "other", "uid": "canary"}})
     start().look()
-    assert [(entry.name, entry.managed) for entry in entries(dsn)] == [("ours", True), ("theirs", False)]
+    found = [(entry.name, entry.managed, entry.bypassed_by) for entry in entries(dsn)]
+    assert found == [("ours", True, "alice"), ("theirs", False, "")]
 
 
 def test_without_a_ledger_estimates_learn_all_the_same(cluster: MemoryCluster) -> None:
