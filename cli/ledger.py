@@ -241,11 +241,37 @@ def _watched(entries: Iterable[Entry]) -> Iterable[Entry]:
 # --- printing ----------------------------------------------------------------------------------------------------
 
 _COLUMNS = (
-    "uid", "namespace", "name", "kind", "cluster_queue", "local_queue", "family", "image", "shape", "managed",
-    "priority_class", "bypassed_by", "weight", "hard", "gpus", "flavor", "submitted", "deadline", "earliest_start",
-    "planned_start", "started", "ended", "duration", "interruptions", "estimate", "estimate_source", "user_estimate", "outcome",
-    "reason", "late",
-)  # fmt: skip
+    "uid",
+    "namespace",
+    "name",
+    "kind",
+    "cluster_queue",
+    "local_queue",
+    "family",
+    "image",
+    "shape",
+    "managed",
+    "priority_class",
+    "bypassed_by",
+    "weight",
+    "hard",
+    "gpus",
+    "flavor",
+    "submitted",
+    "deadline",
+    "earliest_start",
+    "planned_start",
+    "started",
+    "ended",
+    "duration",
+    "interruptions",
+    "estimate",
+    "estimate_source",
+    "user_estimate",
+    "outcome",
+    "reason",
+    "late",
+)
 
 
 def _row(entry: Entry) -> dict[str, Any]:
