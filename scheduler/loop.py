@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 import numpy as np
 
 from scheduler.cluster import Cluster, Reference, Release, ReleaseResult
-from scheduler.dispatch import Turns, dispatch, hopeless_heads, turns
+from scheduler.dispatch import Due, Turns, dispatch, hopeless_heads, turns
 from scheduler.idle import idle
 from scheduler.letgo import AT_ONCE, Leaving, LetGo
 from scheduler.metrics import Metrics
@@ -34,7 +34,7 @@ from scheduler.unsupported import Cause
 from solver.api import planner_pb2 as pb
 from solver.decode import InvalidRequest, decode
 from solver.decode_admission import decode_admission
-from solver.problem import Problem, State
+from solver.problem import NEVER, Problem, State
 from solver.quota import Bools
 
 if TYPE_CHECKING:
@@ -329,17 +329,20 @@ class Loop:
         now = snapshot.now
         items = [snapshot.items[row] for row in problem.row]
         turn = turns(problem, self.plan)
-        dates: list[int] = []
-        settled = self._settled(problem, items, turn, now, dates)
-        releasable = [
-            bool(ready) and item.releasable and item.uid not in self._released and item.uid not in self._shunned
-            for item, ready in zip(items, settled, strict=True)
-        ]
-        dates += [until - now for until in self._shunned.values()]
+        free = np.array(
+            [i.releasable and i.uid not in self._released and i.uid not in self._shunned for i in items], dtype=np.bool_
+        )
         heads = hopeless_heads(problem, snapshot.request)
         admission = decode_admission(snapshot.request, problem)
-        honour = snapshot.request.policy.preemption == pb.HONOUR
-        found = dispatch(problem, admission, turn, releasable, heads, honour)
+
+        def fitting(releasable: Bools, honour: bool) -> list[Due]:
+            return dispatch(problem, admission, turn, releasable, heads, honour)
+
+        dates = [until - now for until in self._shunned.values()]
+        settled = self._settled(
+            problem, items, turn, now, dates, free, lambda: [row for row, _ in fitting(free, False)]
+        )
+        found = fitting(free & settled, snapshot.request.policy.preemption == pb.HONOUR)
         due = [items[row] for row, _ in found]
         self._evicts = {
             items[row].uid: [snapshot.items[victim].workload for victim in victims] for row, victims in found
@@ -349,21 +352,45 @@ class Loop:
         pause = min((date for date in dates if date > 0), default=self._settings.idle_seconds * SECOND) / SECOND
         return due, min(pause, self._settings.idle_seconds)
 
-    def _settled(self, problem: Problem, items: list[Item], turn: Turns, now: int, dates: list[int]) -> Bools:
+    def _settled(
+        self,
+        problem: Problem,
+        items: list[Item],
+        turn: Turns,
+        now: int,
+        dates: list[int],
+        free: Bools,
+        fitting: Callable[[], list[int]],
+    ) -> Bools:
         """Which rows have been there long enough for their turn to be trusted. Adds instants when that changes.
 
-        A row is not settled while others that might compete with it have just come, or the plan does not know them.
+        A row is not settled while others that might compete with it have just come: more may be right behind them. Nor
+        while the plan does not know some of them, unless these are due later than the row, which the plan has in time,
+        or all that waits fits together.
+
+        Parameters
+        ----------
+        free
+            Rows that would be released if it was their turn.
+        fitting
+            Tells which of them could be released together now, were all of them settled.
         """
         settle = self._settings.settle_ms
         wait = max(settle, self._settings.newcomer_wait_ms, 2 * self._settings.budget_ms)
         age = np.array([now - self._seen.get(item.uid, now) for item in items], dtype=np.int64)
-        pending = problem.state == State.PENDING
-        doubt = pending & (age < settle)
-        if not self._planner_away:
-            doubt |= pending & (turn.start < 0)
+        known, rival = turn.start >= 0, (problem.state == State.PENDING) & (problem.release <= 0)
+        young, unknown = rival & (age < settle), rival & ~known & (not self._planner_away)
         root = problem.tree.root[problem.options.node[problem.pair]]
-        settled: Bools = (age >= wait) | ~np.isin(root, root[doubt])
-        dates += [date for date in (*(settle - age[doubt]).tolist(), *(wait - age[~settled]).tolist()) if date > 0]
+        quiet: Bools = ~np.isin(root, root[young])
+        first = np.full(len(problem.tree.parent), NEVER + 1, dtype=np.int64)
+        np.minimum.at(first, root[unknown], problem.due[unknown])
+        in_time = known & (turn.start + problem.duration <= problem.due)
+        settled: Bools = (age >= wait) | (quiet & ((first[root] > NEVER) | (in_time & (problem.due <= first[root]))))
+        if (quiet & ~settled).any():
+            left_out = free & rival
+            left_out[fitting()] = False
+            settled |= quiet & ~np.isin(root, root[left_out])
+        dates += [date for date in (*(settle - age[young]).tolist(), *(wait - age[~settled]).tolist()) if date > 0]
         return settled
 
     def _release(self, items: list[Item], now: int, room_since: float | None) -> None:

@@ -85,6 +85,48 @@ def test_newcomers_wait_for_those_right_behind_them(cluster: MemoryCluster) -> N
     assert sorted(cluster.released) == ["soon-1", "soon-2"]
 
 
+class Once(InlinePlanner):
+    """Plans once. What is asked after that stays without an answer for long."""
+
+    asked = False
+
+    def ask(self, request: pb.PlanRequest) -> None:
+        if not self.asked:
+            super().ask(request)
+        self.asked = True
+
+    def busy(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("gpus", "released"), [(8, ["planned"]), (4, [])])
+def test_newcomers_delay_nobody_where_all_fit(gpus: int, released: list[str]) -> None:
+    """Where all that waits fits together, nobody waits for a plan that knows the newcomers; only for some quiet."""
+    cluster = MemoryCluster()
+    cluster.queue(gpus=gpus)
+    loop = Loop(cluster, Once(solve), SETTINGS)
+    cluster.job("planned", 4, deadline="2h", duration="30m")
+    rounds(loop, cluster, 0.1)
+    cluster.job("newcomer", 4, deadline="1h", duration="30m")
+    rounds(loop, cluster, 0.25)
+    assert cluster.released == []
+    rounds(loop, cluster, 0.1)
+    assert cluster.released[:1] == released
+
+
+@pytest.mark.parametrize(("due", "released"), [("3h", ["planned"]), ("1h", [])])
+def test_newcomers_that_are_due_later_are_no_rivals(due: str, released: list[str]) -> None:
+    """What the plan has in time does not wait for a plan that knows newcomers which are due later; else it does."""
+    cluster = MemoryCluster()
+    cluster.queue()
+    loop = Loop(cluster, Once(solve), SETTINGS)
+    cluster.job("planned", 4, deadline="2h", duration="30m")
+    rounds(loop, cluster, 0.1)
+    cluster.job("newcomer", 4, deadline=due, duration="30m")
+    rounds(loop, cluster, 0.4)
+    assert cluster.released == released
+
+
 def test_a_stream_of_newcomers_delays_nobody_for_long(cluster: MemoryCluster) -> None:
     """Though more work comes all the time, each is released soon after it came."""
     loop = Loop(cluster, InlinePlanner(solve), SETTINGS)
