@@ -103,6 +103,9 @@ class Choice(NamedTuple):
 
     flavor: Int32s
     """``int32 [pod sets, groups]``: flavor by pod set of the shape and resource group of the queue; −1 where none."""
+    fits: Bools
+    """``bool [pod sets, groups]``: Kueue takes that flavor as fitting, which does not say that it does: see
+    :func:`_refused`."""
     pods: Int64s
     """``int64 [pod sets]``: pods of each pod set; smaller than asked for under partial admission."""
     total: Int64s
@@ -214,6 +217,7 @@ def blank(queues: Queues, shapes: Shapes, holders: Holders | None = None) -> Cho
     holders = holders or no_holders()
     return Choice(
         flavor=np.full((pod_sets, groups), -1, dtype=np.int32),
+        fits=np.zeros((pod_sets, groups), dtype=np.bool_),
         pods=np.zeros(pod_sets, dtype=np.int64),
         total=np.zeros(cells, dtype=np.int64),
         start=np.zeros((pod_sets, groups), dtype=np.int32),
@@ -404,6 +408,7 @@ def _assign(
                 return NO_FIT, level
             mode, level = FITS if fit == _FIT and mode == FITS else WAITS, max(level, far)
             choice.flavor[row, group - first] = flavor
+            choice.fits[row, group - first] = fit == _FIT
             further[row, group - first] = position
         for k in range(shapes.request_first[pod_set], shapes.request_first[pod_set + 1]):
             group = queues.group[queue, shapes.resource[k]]

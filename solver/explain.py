@@ -38,7 +38,8 @@ def explain(
             chosen = int(choice.flavor[row, group - queues.first[queue]])
             if chosen < 0:
                 return [*told, sorted(reason for reasons in against.values() for reason in reasons)]
-            reasons += [reason for reasons in against.values() for reason in reasons] if against[chosen] else []
+            if not choice.fits[row, group - queues.first[queue]]:
+                reasons += [reason for reasons in against.values() for reason in reasons]
         for group, request in asked.items():
             for resource, amount in request.items():
                 cell = tree.cell(int(choice.flavor[row, group - queues.first[queue]]), resource)

@@ -32,7 +32,7 @@ from oracle_cases import (
     draw_preemption,
 )
 
-from solver.preemption import Preemption
+from solver.preemption import Preemption, Whom
 
 pytestmark = pytest.mark.kueue
 
@@ -85,6 +85,47 @@ FIXED = {
             gpus("other", "c", a=0),
         ),
         (Submit("other", (PodSet(1, {GPU: 1}),)), Submit("mine", (PodSet(1, {GPU: 1, "cpu": 1}),))),
+    ),
+    "preference hides why a pod set does not fit": Case(
+        (B, A),
+        (Cohort("c", "", (Group((GPU, "cpu"), {"a": {GPU: (1, None, None), "cpu": (4, None, None)}}),)),),
+        (
+            Queue(
+                "other",
+                "c",
+                (
+                    Group(
+                        (GPU, "cpu"),
+                        {
+                            "a": {GPU: (0, None, None), "cpu": (12, None, None)},
+                            "b": {GPU: (4, None, None), "cpu": (2, None, None)},
+                        },
+                    ),
+                ),
+                try_next=True,
+            ),
+            Queue(
+                "mine",
+                "c",
+                (
+                    Group(
+                        (GPU, "cpu"),
+                        {
+                            "b": {GPU: (1, None, None), "cpu": (4, None, None)},
+                            "a": {GPU: (4, None, None), "cpu": (0, 2, None)},
+                        },
+                    ),
+                ),
+                try_next=True,
+                preemption=Preemption(reclaim=Whom.ANY, rather_preempt=True),
+            ),
+        ),
+        (
+            Submit("other", (PodSet(2, {GPU: 2, "cpu": 2}), PodSet(1, {GPU: 1, "cpu": 1}))),
+            Submit("other", (PodSet(1, {GPU: 2, "cpu": 2}),), priority=2),
+            Submit("other", (PodSet(1, {GPU: 2, "cpu": 2}),), priority=1),
+            Submit("mine", (PodSet(1, {GPU: 1, "cpu": 2}), PodSet(1, {GPU: 2, "cpu": 2})), priority=1),
+        ),
     ),
     "debt of a cohort eats private quota": Case(
         (A,),
