@@ -165,7 +165,7 @@ def dispatch(
         earliest=np.where(
             problem.state == State.PENDING, np.maximum(problem.release, turns.not_before), problem.release
         ),
-        duration=problem.duration,
+        duration=problem.shortest,
         due=problem.due,
         start=turns.start,
         releasable=np.asarray(releasable, dtype=np.bool_),

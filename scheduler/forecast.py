@@ -301,7 +301,7 @@ class _Course:
         for position, start in self._start.items():
             node = int(problem.options.node[problem.pair[position]])
             events.append((start, 0, position, 0, 0, 0))
-            end = start + int(problem.duration[position])
+            end = start + int(problem.duration[position] + problem.options.lead[self._option[position]])
             for cell, amount in self._needs(position):
                 events += [(start, 2, position, node, cell, amount), (end, 1, position, node, cell, -amount)]
             for limit, amount in self._pods(position):

@@ -50,9 +50,9 @@ def _certain(scheduler: Scheduler) -> tuple[Bools, Bools]:
     """Rows that are late whatever is planned, and rows of which nobody knows yet; both ``bool [n]``."""
     problem, fixed = scheduler.problem, scheduler.fixed
     placed = fixed.start >= 0
-    late = placed & (fixed.start + problem.duration > problem.due)
+    late = placed & (fixed.start + problem.length(fixed.option) > problem.due)
     counts = (problem.due < NEVER) & (problem.weight > 0) & ~placed
-    hopeless = counts & (problem.release + problem.duration > problem.due)
+    hopeless = counts & (problem.release + problem.shortest > problem.due)
     return late | hopeless, counts & ~hopeless
 
 
@@ -86,7 +86,7 @@ def _by_parts(scheduler: Scheduler, rows: Int64s) -> float:
 
 def _least_late(problem: Problem, rows: Int64s, part: Part) -> float:
     """Least late weight of the rows under a node, by due date, for one part."""
-    energy: Float64s = problem.duration[rows].astype(np.float64) * part.least[problem.pair[rows]]
+    energy: Float64s = problem.shortest[rows].astype(np.float64) * part.least[problem.pair[rows]]
     rows, energy = rows[energy > 0], energy[energy > 0]
     return float(_give_up(energy, problem.weight[rows], part.room_until(problem.due[rows])))
 

@@ -1,8 +1,8 @@
 """Serial schedule generation in time buckets: each row, in a given order, at the earliest bucket where it fits.
 
 Time is cut into buckets at ``edge[0] = 0 < edge[1] < …``, fine near now and coarser far away. A row fits at a bucket
-when one of its options fits the quota at every bucket until its whole duration has passed; durations are rounded up to
-whole buckets and so is everything that is held, so that what fits here fits in exact time. Use only grows while rows
+when one of its options fits the quota at every bucket until its lead and its duration have passed; these are rounded up
+to whole buckets and so is everything that is held, so that what fits here fits in exact time. Use only grows while rows
 are placed. So the earliest bucket found for one row is a lower bound for every later row that asks for as much of the
 same slots and as long: a table of such bounds saves most of the search without changing any result.
 """
@@ -44,10 +44,11 @@ class Rows(NamedTuple):
 class Hints(NamedTuple):
     """How rows share lower bounds.
 
-    Options that take the same slots form a group; within it they are sorted into ``rank`` by what they take. Durations
-    are sorted into classes. The bound of (option ``o``, class ``k``) is ``table[base[o] + k]``; the option of the next
-    rank of its group comes ``classes`` entries later, until ``end[o]``. The bound is that of a job which takes
-    ``amount[need]`` (as long as ``Needs``) for ``duration[k]``, no more than any of its class or of those behind.
+    Options that take the same slots, with the same lead, form a group; within it they are sorted into ``rank`` by what
+    they take. Durations are sorted into classes. The bound of (option ``o``, class ``k``) is ``table[base[o] + k]``;
+    the option of the next rank of its group comes ``classes`` entries later, until ``end[o]``. The bound is that of a
+    job which takes ``amount[need]`` (as long as ``Needs``) for ``duration[k]``, no more than any of its class or of
+    those behind.
     """
 
     base: Int32s
@@ -61,10 +62,10 @@ class Hints(NamedTuple):
 def make_hints(needs: Needs, duration: Int64s) -> Hints:
     """Sort options and durations into classes."""
     options = len(needs.first) - 1
-    groups: dict[tuple[int, ...], dict[tuple[int, ...], list[int]]] = {}
+    groups: dict[tuple[tuple[int, ...], int], dict[tuple[int, ...], list[int]]] = {}
     for option in range(options):
         k = slice(needs.first[option], needs.first[option + 1])
-        group = groups.setdefault(tuple(needs.slot[k].tolist()), {})
+        group = groups.setdefault((tuple(needs.slot[k].tolist()), int(needs.lead[option])), {})
         group.setdefault(tuple(needs.amount[k].tolist()), []).append(option)
 
     # Four classes an octave; of the classes only those that occur.
@@ -170,15 +171,16 @@ def place(
         if position % POLL == 0 and stop[0] != 0:
             return False
         row = order[position]
-        duration, kind = rows.duration[row], hints.row_class[row]
+        kind = hints.row_class[row]
         earliest = 0
         if rows.release[row] > 0:
             earliest = int(np.searchsorted(edge, rows.release[row], side="left"))
         if rows.queue[row] >= 0:
             earliest = max(earliest, int(floor[rows.queue[row]]))
-        latest_start = due[row] - duration
         best, best_option = buckets, -1
         for o in range(rows.first[row], rows.last[row]):
+            duration, hinted = rows.duration[row] + needs.lead[o], hints.duration[kind] + needs.lead[o]
+            latest_start = due[row] - duration
             cell = hints.base[o] + kind
             s = max(earliest, int(table[cell]))
             # While all that is known to be in the way is in the way of the hint's own job too, `bound` follows.
@@ -189,7 +191,7 @@ def place(
             e = np.searchsorted(edge, edge[s] + duration, side="left")
             bound_end = e
             if learn:
-                bound_end = np.searchsorted(edge, edge[s] + hints.duration[kind], side="left")
+                bound_end = np.searchsorted(edge, edge[s] + hinted, side="left")
             clear = s
             while s < best and e <= buckets and edge[s] <= latest_start:
                 conflict = -1
@@ -215,19 +217,19 @@ def place(
                 while e <= buckets and edge[e] < edge[s] + duration:
                     e += 1
                 if learn:
-                    while bound_end < buckets and edge[bound_end] < edge[bound] + hints.duration[kind]:
+                    while bound_end < buckets and edge[bound_end] < edge[bound] + hinted:
                         bound_end += 1
             _raise(table, cell, hints.end[o], classes, kind, bound)
         if best_option < 0 and due[row] < NEVER:
             continue
         if rows.rather_next[row] and best_option >= 0:
-            best_option = _nearest(slots, needs, rows, edge, use, row, best, best_option)
+            best_option = _nearest(slots, needs, rows, edge, use, row, best, best_option, due[row])
         start[row], option[row] = best, best_option
         if best_option < 0:
             continue
         if rows.queue[row] >= 0:
             floor[rows.queue[row]] = best
-        e = np.searchsorted(edge, edge[best] + duration, side="left")
+        e = np.searchsorted(edge, edge[best] + rows.duration[row] + needs.lead[best_option], side="left")
         for k in range(needs.first[best_option], needs.first[best_option + 1]):
             for t in range(best, e):
                 _hold(slots, use, needs.slot[k], t, needs.amount[k])
@@ -236,14 +238,15 @@ def place(
 
 @njit(cache=True, nogil=True)
 def _nearest(
-    slots: Slots, needs: Needs, rows: Rows, edge: Int64s, use: Int64s, row: int, start: int, option: int
+    slots: Slots, needs: Needs, rows: Rows, edge: Int64s, use: Int64s, row: int, start: int, option: int, due: int
 ) -> int:
     """Of the options with which a row can start in a bucket (``option`` is the first), what borrows least far."""
     best, least = option, NEVER
-    end = np.searchsorted(edge, edge[start] + rows.duration[row], side="left")
     now = use[:, start]
     for o in range(option, rows.last[row]):
-        far, fits = 0, True
+        length = rows.duration[row] + needs.lead[o]
+        end = np.searchsorted(edge, edge[start] + length, side="left")
+        far, fits = 0, end < len(edge) and edge[start] + length <= due
         for k in range(needs.first[o], needs.first[o + 1]):
             if slots.up[needs.slot[k]] >= 0:
                 far = max(far, distance(slots, now, needs.slot[k], needs.amount[k]))

@@ -151,7 +151,7 @@ class _Model:
         problem = scheduler.problem
         self.scheduler, self.rows = scheduler, rows.tolist()
         self.model = cp_model.CpModel()
-        end = int((latest_start + problem.duration[rows]).max(initial=0))
+        end = int((latest_start + problem.shortest[rows]).max(initial=0))
         self.unit = max(1, -(-end // MOST_TIME))
         earliest = scheduler.earliest()[rows]
         self.row: dict[int, _Row] = {}
@@ -163,15 +163,15 @@ class _Model:
 
     def _latest(self, row: int, latest_start: int) -> int:
         """The latest start in units; end and length are rounded down, each."""
-        duration = int(self.scheduler.problem.duration[row])
-        return (latest_start + duration) // self.unit - duration // self.unit
+        length = int(self.scheduler.problem.shortest[row])
+        return (latest_start + length) // self.unit - length // self.unit
 
     def _add_row(self, row: int, first: int, last: int, *, optional: bool) -> None:
         problem, model = self.scheduler.problem, self.model
         start = model.new_int_var(first, last, f"s{row}")
-        size = int(problem.duration[row]) // self.unit
         options = {o: model.new_bool_var(f"o{row}_{o}") for o in self.scheduler.options_of(row)}
         for option, literal in options.items():
+            size = int(problem.duration[row] + problem.options.lead[option]) // self.unit
             self.intervals[row, option] = model.new_optional_fixed_size_interval_var(
                 start, size, literal, f"i{row}_{option}"
             )
@@ -213,6 +213,16 @@ class _Model:
                 intervals.append(self.model.new_fixed_size_interval_var(first, last - first, ""))
                 demands.append(demand // scale)
         self.model.add_cumulative(intervals, demands, capacity // scale)
+
+    def end_by(self, row: int, instant: int) -> None:
+        """With options that take longer to begin, a row must start so much earlier to end by an instant."""
+        problem = self.scheduler.problem
+        start, _, options = self.row[row]
+        for option, literal in options.items():
+            length = int(problem.duration[row] + problem.options.lead[option])
+            if length > problem.shortest[row]:
+                latest = instant // self.unit - length // self.unit
+                self.model.add(start <= latest).only_enforce_if(literal)
 
     def hint(self, start: Int64s, option: Int32s, on: Bools) -> None:
         """Hint the starts and options of the rows that are ``on``, ``[n]`` each."""
@@ -289,19 +299,21 @@ def _profile(held: Held, slots: frozenset[int], capacity: int, end: int) -> list
 def _on_time(scheduler: Scheduler, work: Work, best: Plan, effort: _Effort, share: float) -> Iterator[Plan]:
     """Plans around the on-time work of the first model, with the bound that it proves."""
     problem = scheduler.problem
-    latest = problem.due - problem.duration
+    latest = problem.due - problem.shortest
     rows = work.rows[work.counts & (scheduler.earliest()[work.rows] <= latest[work.rows])]
     if not len(rows):
         return
     aged = work.rows[work.aged]
     held = scheduler.with_rows(scheduler.held, aged, best.start, best.option)
     model = _Model(scheduler, rows, latest[rows], held, optional=True)
+    for row in rows.tolist():
+        model.end_by(row, int(problem.due[row]))
     scale = _scale(problem.weight[rows])
     worth = {row: math.ceil(problem.weight[row] * scale) for row in rows.tolist()}
     model.model.maximize(sum(worth[row] * present for row, present in model.present.items()))
     _add_energy(scheduler, model, rows)
     on = np.zeros(len(problem), dtype=np.bool_)
-    on[rows] = best.start[rows] + problem.duration[rows] <= problem.due[rows]
+    on[rows] = (best.start + problem.length(best.option))[rows] <= problem.due[rows]
     start, option = best.start.copy(), best.option.copy()
     _break_symmetry(problem, model, start, option, on)
     model.hint(start, option, on)
@@ -330,7 +342,7 @@ def _on_time(scheduler: Scheduler, work: Work, best: Plan, effort: _Effort, shar
 def _certainly_late(scheduler: Scheduler, work: Work) -> Bools:
     """Rows that are late in every plan: ``bool [n]``."""
     problem, fixed = scheduler.problem, scheduler.fixed
-    late = (fixed.start >= 0) & (fixed.start + problem.duration > problem.due)
+    late = (fixed.start >= 0) & (fixed.start + problem.length(fixed.option) > problem.due)
     late[work.rows[work.counts & work.hopeless]] = True
     return late
 
@@ -346,7 +358,7 @@ def _scale(weight: Float64s) -> float:
 def _add_energy(scheduler: Scheduler, model: _Model, rows: Int64s) -> None:
     """Until each of some instants, work on time takes no more quota × time of a tree than there is."""
     problem, parts = scheduler.problem, Parts(scheduler)
-    due, duration = problem.due[rows], problem.duration[rows]
+    due, duration = problem.due[rows], problem.shortest[rows]
     instants = np.unique(np.quantile(due, np.linspace(0, 1, ENERGY_ROWS), method="nearest")).astype(np.int64)
     for node in np.flatnonzero(problem.tree.parent < 0).tolist():
         for part in parts.of(node):
@@ -387,7 +399,7 @@ def _break_symmetry(problem: Problem, model: _Model, start: Int64s, option: Int3
 def _tightened(scheduler: Scheduler, work: Work, plan: Plan) -> Plan:
     """The same on-time work in the same order, generated anew: moved to the front wherever there is room."""
     problem = scheduler.problem
-    on_time = plan.start + problem.duration <= problem.due
+    on_time = plan.start + problem.length(plan.option) <= problem.due
     rows = work.rows[work.aged | (work.counts & on_time[work.rows])]
     order = rows[np.lexsort((rows, plan.start[rows]))]
     return finish(scheduler, scheduler.schedule(order, work.tail()), plan.engine)
@@ -401,12 +413,14 @@ def _early(scheduler: Scheduler, work: Work, best: Plan, effort: _Effort) -> Ite
     problem, rows = scheduler.problem, work.rows
     if (best.start[rows] <= scheduler.earliest()[rows]).all():
         return
-    due, duration = problem.due[rows], problem.duration[rows]
-    on_time = work.counts & (best.start[rows] + duration <= due)
-    end = int((best.start[rows] + duration).max()) + int(duration.max())
-    latest = np.where(on_time, due, end) - duration
+    due, shortest, length = problem.due[rows], problem.shortest[rows], problem.length(best.option)[rows]
+    on_time = work.counts & (best.start[rows] + length <= due)
+    end = int((best.start[rows] + length).max()) + int(length.max())
+    latest = np.where(on_time, due, end) - shortest
     latest[work.aged] = best.start[rows[work.aged]]
     model = _Model(scheduler, rows, latest, scheduler.held, optional=False)
+    for k in np.flatnonzero(on_time).tolist():
+        model.end_by(int(rows[k]), int(due[k]))
     everything = np.ones(len(problem), dtype=np.bool_)
     model.hint(best.start, best.option, everything)
 
@@ -414,7 +428,11 @@ def _early(scheduler: Scheduler, work: Work, best: Plan, effort: _Effort) -> Ite
     tardiness = []
     for k, row in zip(late.tolist(), rows[late].tolist(), strict=True):
         tardy = model.model.new_int_var(0, end // model.unit, f"t{row}")
-        model.model.add(tardy >= model.row[row].start + int(duration[k] - due[k]) // model.unit)
+        model.model.add(tardy >= model.row[row].start + int(shortest[k] - due[k]) // model.unit)
+        for o, literal in model.row[row].options.items():
+            if (whole := int(problem.duration[row] + problem.options.lead[o])) > shortest[k]:
+                late_by = (whole - int(due[k])) // model.unit
+                model.model.add(tardy >= model.row[row].start + late_by).only_enforce_if(literal)
         tardiness.append(tardy)
     weight = np.maximum(1, np.round(work.weight[late] / work.weight[late].max(initial=1e-300) * MOST_AMOUNT))
     total = sum(int(w) * tardy for w, tardy in zip(weight, tardiness, strict=True))

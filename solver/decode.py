@@ -62,7 +62,7 @@ def decode(request: pb.PlanRequest) -> Problem:
     _check_budget(request.budget)
     _check_policy(request.policy)
     now = request.now_ms
-    tree, nodes = decode_quota(request.quota), decode_nodes(request.quota)
+    tree, nodes, lead = decode_quota(request.quota), decode_nodes(request.quota), _leads(request.quota)
     rows = _Rows(request, tree)
 
     running = np.flatnonzero(rows.running)
@@ -74,7 +74,7 @@ def decode(request: pb.PlanRequest) -> Problem:
     )
     row = np.flatnonzero(rows.planned)
     pairs, pair = _pairs(rows.queue[row], rows.shape[row], len(rows.shapes))
-    options, pods, never = build_options(tree, [q for q, _ in pairs], [rows.requests[s] for _, s in pairs], nodes)
+    options, pods, never = build_options(tree, [q for q, _ in pairs], [rows.requests[s] for _, s in pairs], nodes, lead)
     if never:
         pair_never = np.zeros(len(pairs), dtype=np.bool_)
         pair_never[list(never)] = True
@@ -86,7 +86,8 @@ def decode(request: pb.PlanRequest) -> Problem:
     duration = rows.duration[row]
     release = rows.release[row]
     latest = max(int(release.max(initial=0)), int(busy.end.max(initial=0)))
-    worst = latest + (int(duration.sum(dtype=np.int64)) if float(duration.sum(dtype=np.float64)) < NEVER else NEVER)
+    duration_and_lead = duration + max(lead, default=0)
+    worst = latest + (int(duration_and_lead.sum()) if duration_and_lead.sum(dtype=np.float64) < NEVER else NEVER)
     if worst >= NEVER >> 1:
         raise InvalidRequest("workloads.duration_ms", "add up to more time than there is")
     return Problem(
@@ -110,6 +111,15 @@ def decode(request: pb.PlanRequest) -> Problem:
         previous=np.where(rows.state[row] == State.PENDING, _previous(request, len(rows.ids))[row], -1),
         rejected=tuple(sorted(rows.rejected, key=lambda rejected: rejected.row)),
     )
+
+
+def _leads(quota: pb.Quota) -> list[int]:
+    """Lead time of each flavor."""
+    for position, flavor in enumerate(quota.flavors):
+        if not 0 <= flavor.lead_ms <= MAX_DURATION:
+            told = f"is {flavor.lead_ms}; must be between 0 and {MAX_DURATION} (ten years)"
+            raise InvalidRequest(f"quota.flavors[{position}].lead_ms", told)
+    return [flavor.lead_ms for flavor in quota.flavors]
 
 
 def _check_budget(budget: pb.Budget) -> None:

@@ -108,7 +108,7 @@ class Shapes:
 
 
 def build_options(
-    tree: QuotaTree, queues: Sequence[int], requests: Sequence[Request], nodes: Nodes
+    tree: QuotaTree, queues: Sequence[int], requests: Sequence[Request], nodes: Nodes, lead: Sequence[int]
 ) -> tuple[Options, PodColumns, dict[int, str]]:
     """Options of each pair, the pods of each option, and why some pairs have none, in Kueue's words.
 
@@ -119,10 +119,13 @@ def build_options(
     ----------
     queues, requests
         The pairs: position of the ClusterQueue (not a frozen one) and what is asked of it.
+    lead
+        Of each flavor, how long after the admission work begins.
     """
     first, need, piece = [0], [0], [0]
     cells: list[int] = []
     amounts: list[int] = []
+    leads: list[int] = []
     pieces: list[tuple[int, int, int]] = []
     never: dict[int, str] = {}
     places = tree.queue_node[list(queues)]
@@ -140,6 +143,7 @@ def build_options(
         for option in found:
             cells += option.amounts
             amounts += option.amounts.values()
+            leads.append(max((lead[cell // len(tree.resources)] for cell in option.amounts), default=0))
             need.append(len(cells))
             pieces += ((cell, size, pods) for (cell, size), pods in option.pieces.items())
             piece.append(len(pieces))
@@ -152,6 +156,7 @@ def build_options(
         need=np.array(need, dtype=np.int32),
         cell=np.array(cells, dtype=np.int32),
         amount=np.array(amounts, dtype=np.int64),
+        lead=np.array(leads, dtype=np.int64),
     )
     cell, size, pods = np.array(pieces, dtype=np.int64).reshape(-1, 3).T
     return options, PodColumns(np.array(piece, dtype=np.int32), cell.astype(np.int32), size, pods), never

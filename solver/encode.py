@@ -51,7 +51,7 @@ def encode(
 def _encode_plan(problem: Problem, plan: Plan, out: pb.Plan) -> None:
     order, now = plan.order(problem), problem.now
     start, due = plan.start[order], problem.due[order]
-    finish = start + problem.duration[order]
+    finish = start + problem.length(plan.option)[order]
     used, assignment = np.unique(plan.option[order], return_inverse=True)
     out.workload.extend(problem.row[order].tolist())
     out.start_ms.extend((start + now).tolist())

@@ -84,7 +84,7 @@ class Parts:
         self.cell = np.concatenate([busy.cell, options.cell[entry]])
         self.amount = np.concatenate([busy.amount, options.amount[entry]])
         self.start = np.concatenate([busy.start, fixed.start[row]])
-        self.end = np.concatenate([busy.end, fixed.start[row] + problem.duration[row]])
+        self.end = np.concatenate([busy.end, (fixed.start + problem.length(fixed.option))[row]])
 
     def of(self, node: int) -> Iterator[Part]:
         """Parts of a node: each resource, over all flavors together and in each alone, as far as they can run short."""

@@ -73,17 +73,18 @@ def start_in_order(
                 next_ahead += 1
             chosen = _choose(slots, needs, use, rows, row)
             clear = chosen >= 0
+            end = now + rows.duration[row] + (needs.lead[chosen] if clear else 0)
             for a in range(next_ahead, len(ahead_at)):
-                if not clear or ahead_at[a] >= now + rows.duration[row]:
+                if not clear or ahead_at[a] >= end:
                     break
                 clear = _fits(slots, needs, ahead[a], chosen)
             if clear:
                 start[row], option[row] = now, chosen
                 for k in range(needs.first[chosen], needs.first[chosen + 1]):
                     hold(slots, use, needs.slot[k], needs.amount[k])
-                waiting = _push(ends, holder, waiting, now + rows.duration[row], row)
+                waiting = _push(ends, holder, waiting, end, row)
                 for a in range(next_ahead, len(ahead_at)):
-                    if ahead_at[a] >= now + rows.duration[row]:
+                    if ahead_at[a] >= end:
                         break
                     for k in range(needs.first[chosen], needs.first[chosen + 1]):
                         hold(slots, ahead[a], needs.slot[k], needs.amount[k])

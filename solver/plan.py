@@ -74,9 +74,9 @@ class Plan:
         return max(0.0, self.objective.late_weight - self.bound) / total if total > 0 else 0.0
 
 
-def evaluate(problem: Problem, start: Int64s) -> Objective:
-    """Value of starting each row at ``start`` (``int64 [n]``)."""
-    late = np.maximum(0, start + problem.duration - problem.due)
+def evaluate(problem: Problem, start: Int64s, option: Int32s) -> Objective:
+    """Value of starting each row at ``start`` with ``option``, ``[n]`` each."""
+    late = np.maximum(0, start + problem.length(option) - problem.due)
     is_late = late > 0
     soft = is_late & ~problem.hard
     return Objective(
@@ -88,4 +88,4 @@ def evaluate(problem: Problem, start: Int64s) -> Objective:
 
 def valued(problem: Problem, plan: Plan) -> Plan:
     """The plan with its objective filled in."""
-    return replace(plan, objective=evaluate(problem, plan.start))
+    return replace(plan, objective=evaluate(problem, plan.start, plan.option))

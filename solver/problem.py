@@ -44,7 +44,8 @@ class Options(NamedTuple):
     """For each distinct (ClusterQueue, shape) *pair*, the assignments it may get, in Kueue's order of preference.
 
     Options of pair ``p`` are ``first[p] … first[p+1]``; option ``o`` takes ``amount[k]`` of ``cell[k]`` at ``node[p]``
-    for ``k`` in ``need[o] … need[o+1]``. Options that can never fit are left out; a pair without options never fits.
+    for ``k`` in ``need[o] … need[o+1]``, and its work begins ``lead[o]`` milliseconds after the start, which is the
+    admission. Options that can never fit are left out; a pair without options never fits.
     """
 
     node: Int32s
@@ -52,6 +53,7 @@ class Options(NamedTuple):
     need: Int32s
     cell: Int32s
     amount: Int64s
+    lead: Int64s
 
 
 class Busy(NamedTuple):
@@ -137,6 +139,16 @@ class Problem:
     def __len__(self) -> int:
         """Number of rows to place."""
         return len(self.row)
+
+    def length(self, option: Int32s) -> Int64s:
+        """How long each row holds what it takes with an option: ``int64 [n]``, lead and duration."""
+        return self.duration + (self.options.lead[option] if len(self) else 0)
+
+    @cached_property
+    def shortest(self) -> Int64s:
+        """The same with the option that begins soonest."""
+        least = np.minimum.reduceat(np.append(self.options.lead, 0), self.options.first)[:-1]
+        return self.duration + least[self.pair]
 
     @cached_property
     def size(self) -> Float64s:

@@ -13,8 +13,8 @@ from solver.slots import Held, Needs, Slots, compact, hold, room
 
 def reasons(problem: Problem, plan: Plan) -> Int8s:
     """``int8 [n]`` of :class:`~solver.plan.Reason`."""
-    late = plan.start + problem.duration > problem.due
-    hopeless = problem.release + problem.duration > problem.due
+    late = plan.start + problem.length(plan.option) > problem.due
+    hopeless = problem.release + problem.shortest > problem.due
     result = np.full(len(problem), Reason.WAITS_FOR_QUOTA, dtype=np.int8)
     if len(problem.packing.limits.capacity):
         result[_waits_for_nodes(problem, plan)] = Reason.WAITS_FOR_NODES
@@ -30,7 +30,7 @@ def reasons(problem: Problem, plan: Plan) -> Int8s:
 def _waits_for_nodes(problem: Problem, plan: Plan) -> Bools:
     """Rows that have the quota, but no room on nodes, right before they start: ``bool [n]``."""
     slots, needs, held, _, nodes = compact(problem)
-    end = plan.start + problem.duration
+    end = plan.start + problem.length(plan.option)
     by_start, by_end = (np.argsort(instants, kind="stable") for instants in (plan.start, end))
     leaving = np.argsort(held.end, kind="stable")
     short = np.zeros((2, len(problem)), dtype=np.bool_)

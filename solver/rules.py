@@ -23,6 +23,8 @@ class Work:
     ----------
     rows
         ``int64 [m]``, their positions in the problem.
+    duration
+        How long it holds its quota: what it takes to begin, with the flavor that is quickest, included.
     size
         Part of its tree's quota that a row takes, of its scarcest resource.
     """
@@ -32,7 +34,7 @@ class Work:
         self.created = problem.created[rows].astype(np.float64)
         self.priority = problem.priority[rows].astype(np.float64)
         self.release = problem.release[rows].astype(np.float64)
-        self.duration = problem.duration[rows].astype(np.float64)
+        self.duration = problem.shortest[rows].astype(np.float64)
         self.weight = problem.weight[rows]
         self.size = problem.size[rows]
         self.counts: Bools = (problem.due[rows] < NEVER) & (self.weight > 0)

@@ -128,7 +128,7 @@ class Scheduler:
             np.concatenate([held.slot, needs.slot[entry]]),
             np.concatenate([held.amount, needs.amount[entry]]),
             np.concatenate([held.start, start[row]]),
-            np.concatenate([held.end, start[row] + self.problem.duration[row]]),
+            np.concatenate([held.end, (start + self.problem.length(option))[row]]),
         ).by_start()
 
     def schedule(self, order: Int64s, tail: Int64s | None = None, held: Held | None = None) -> Starts:
@@ -213,16 +213,16 @@ class Scheduler:
 
     def _one_after_another(self, rest: Int64s, order: Int64s, held: Held, start: Int64s, option: Int32s) -> None:
         """What is left when time is up: behind everything, where each row has all quota for itself."""
-        duration = self.problem.duration
+        option[rest] = self.rows.first[rest]
+        length = self.problem.length(option)
         done = order[start[order] >= 0]
         begin = max(
             int(held.end.max(initial=0)),
-            int((start[done] + duration[done]).max(initial=0)),
+            int((start + length)[done].max(initial=0)),
             int(self.problem.release[rest].max(initial=0)),
             int(self.floor.max(initial=0)),
         )
-        start[rest] = begin + np.cumsum(duration[rest]) - duration[rest]
-        option[rest] = self.rows.first[rest]
+        start[rest] = begin + np.cumsum(length[rest]) - length[rest]
 
 
 def _strict_queues(problem: Problem) -> Int32s:
@@ -259,7 +259,7 @@ def _span(problem: Problem, compact: Compact) -> float:
     slots, needs, held, *_ = compact
     count = np.diff(problem.options.first)
     # Each option of a pair gets its share of the pair's time.
-    time = np.bincount(problem.pair, weights=problem.duration, minlength=len(count)) / np.maximum(1, count)
+    time = np.bincount(problem.pair, weights=problem.shortest, minlength=len(count)) / np.maximum(1, count)
     weight = np.repeat(np.repeat(time, count), np.diff(needs.first)) * needs.amount
     length = (held.end - held.start).astype(np.float64)
     load = np.zeros(len(slots.up))
@@ -272,4 +272,4 @@ def _span(problem: Problem, compact: Compact) -> float:
             room[above] += slots.local[slot]
     room += slots.local
     busy = float((load / np.maximum(1, room)).max(initial=0))
-    return 1.25 * busy + float(np.quantile(problem.release + problem.duration, 0.9))
+    return 1.25 * busy + float(np.quantile(problem.release + problem.shortest, 0.9))

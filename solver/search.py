@@ -204,7 +204,7 @@ class _Search:
         """The order of a plan's starts; in front what has waited too long, behind it what is late."""
         work, problem = self.work, self.problem
         start = best.start[work.rows]
-        late = work.counts & (start + problem.duration[work.rows] > problem.due[work.rows])
+        late = work.counts & (start + problem.length(best.option)[work.rows] > problem.due[work.rows])
         inside = work.aged | (work.counts & ~work.hopeless)
         if focus != 0:
             inside |= ~work.counts
@@ -222,7 +222,7 @@ class _Search:
         by_bucket = rows[np.lexsort((rows, bucket[rows]))]
         plan = finish(scheduler, scheduler.exactly(by_bucket, self.scratch.option), "search")
         yield plan
-        on_time = rows[plan.start[rows] + self.problem.duration[rows] <= self.cost.limit[rows]]
+        on_time = rows[(plan.start + self.problem.length(plan.option))[rows] <= self.cost.limit[rows]]
         again = on_time[np.lexsort((on_time, plan.start[on_time]))]
         yield finish(scheduler, scheduler.schedule(again, self.board.tail), "search")
 
@@ -250,7 +250,9 @@ def _value(
         for row in board.tail:
             start = board.edge[scratch.bucket[row]]
             starts += cost.pull[row] * start
-            tardy = start + board.rows.duration[row] - cost.due[row]
+            option = scratch.option[row]
+            lead = board.needs.lead[option] if option >= 0 else 0
+            tardy = start + lead + board.rows.duration[row] - cost.due[row]
             if tardy > 0:
                 late += cost.weight[row]
                 if cost.soft[row]:
@@ -349,5 +351,7 @@ def _anneal(
 
 @inner
 def _is_late(board: _Board, cost: _Cost, scratch: _Scratch, row: int) -> bool:
-    bucket = scratch.bucket[row]
-    return bool(bucket < 0 or board.edge[bucket] + board.rows.duration[row] > cost.limit[row])
+    bucket, option = scratch.bucket[row], scratch.option[row]
+    if bucket < 0 or option < 0:
+        return True
+    return bool(board.edge[bucket] + board.needs.lead[option] + board.rows.duration[row] > cost.limit[row])

@@ -42,11 +42,15 @@ class Slots(NamedTuple):
 
 
 class Needs(NamedTuple):
-    """What each option of the problem takes: ``amount[k]`` of ``slot[k]`` for ``k`` in ``first[o] … first[o+1]``."""
+    """What each option of the problem takes: ``amount[k]`` of ``slot[k]`` for ``k`` in ``first[o] … first[o+1]``.
+
+    It takes it for the row's duration and ``lead[o]`` before that.
+    """
 
     first: Int32s
     slot: Int32s
     amount: Int64s
+    lead: Int64s
 
 
 class Held(NamedTuple):
@@ -100,7 +104,7 @@ def compact(problem: Problem) -> Compact:
     slot = slot_of[node_of_need, options.cell]
     kept = slot >= 0
     first = np.concatenate([[0], np.cumsum(kept)])[options.need].astype(np.int32)
-    needs = Needs(first, slot[kept], options.amount[kept])
+    needs = Needs(first, slot[kept], options.amount[kept], options.lead)
     return _with_nodes(problem, Compact(slots, needs, held(busy, slot_of), slot_of, len(slots.up)))
 
 
@@ -129,6 +133,7 @@ def _with_nodes(problem: Problem, quota: Compact) -> Compact:
         np.searchsorted(option[order], np.arange(len(needs.first))).astype(np.int32),
         np.concatenate([needs.slot, number[packing.limit[counts]]])[order],
         np.concatenate([needs.amount, packing.amount[counts]])[order],
+        needs.lead,
     )
     there = packing.held
     counts = binding[there.limit]

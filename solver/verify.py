@@ -249,10 +249,10 @@ class _Check:
             lambda k: f"starts before its not-before time {_instant(self.plan.not_before_ms[k])}",
         )
         yield from self.told(
-            k[finish != start + self.duration[row]],
+            k[finish != start + self.length(k)],
             lambda k: (
                 f"finishes at {_instant(self.plan.finish_ms[k])}, which is not its start and its duration "
-                f"of {self.duration[self.workload[k]]} ms"
+                f"of {self.length(np.array([k]))[0]} ms, lead included"
             ),
         )
         late = self._late(k)
@@ -261,10 +261,19 @@ class _Check:
             lambda k: f"is said to be {self.plan.tardiness_ms[k]} ms late but would be {self._late(np.array([k]))[0]}",
         )
 
+    def length(self, k: Ints) -> Ints:
+        """How long entries of the plan hold quota: until work begins in their slowest flavor, and until it ends."""
+        lead = np.array([flavor.lead_ms for flavor in self.request.quota.flavors], dtype=np.int64)
+        held = self.amounts.quota
+        slowest = np.zeros(len(self.amounts.kind) + 1, dtype=np.int64)
+        kind = np.repeat(np.arange(len(held.first) - 1), np.diff(held.first))
+        np.maximum.at(slowest, kind, lead[held.cell // max(1, len(self.tree.resources))])
+        return self.duration[self.workload[k]] + slowest[self.amounts.kind[self.assignment[k]]]
+
     def _late(self, k: Ints) -> Ints:
         """How late entries of the plan are, by their start."""
         row = self.workload[k]
-        finish = self.now + self.start[k] + self.duration[row]
+        finish = self.now + self.start[k] + self.length(k)
         return np.where(self.due[row] != 0, np.maximum(0, finish - self.due[row]), 0)
 
     def shapes(self) -> Iterator[pb.Violation]:
@@ -295,7 +304,7 @@ class _Check:
     def quota(self) -> Iterator[pb.Violation]:
         """Kueue has the quota at each start, along the whole tree, with all that runs or is reserved then."""
         k, tree = self.entries[np.argsort(self.start[self.entries])], self.tree
-        start, end = self.start[k], self.start[k] + self.duration[self.workload[k]]
+        start, end = self.start[k], self.start[k] + self.length(k)
         running, remaining, held, amounts = self._running()
         reservations, begins, ends = self._reservations()
         instants = distinct(np.concatenate((start, end, np.zeros_like(remaining), remaining, begins, ends)))
@@ -338,7 +347,7 @@ class _Check:
         k, tree = self.entries, self.tree
         if not tree.nodes.roof:
             return
-        start, end = self.start[k], self.start[k] + self.duration[self.workload[k]]
+        start, end = self.start[k], self.start[k] + self.length(k)
         _, remaining, held, amounts = self._running()
         instants = distinct(np.concatenate((start, end, np.zeros_like(remaining), remaining)))
 

@@ -44,7 +44,7 @@ def peak(problem: Problem, plan: Plan) -> float:
     cell = np.concatenate([options.cell[entry], busy.cell])
     amount = np.concatenate([options.amount[entry], busy.amount])
     start = np.concatenate([plan.start[row], busy.start])
-    end = np.concatenate([plan.start[row] + problem.duration[row], busy.end])
+    end = np.concatenate([(plan.start + problem.length(plan.option))[row], busy.end])
     if not len(node):
         return 0.0
     group = tree.root[node].astype(np.int64) * tree.cells + cell

@@ -171,12 +171,14 @@ class Quota(_message.Message):
     def __init__(self, resources: _Optional[_Iterable[str]] = ..., flavors: _Optional[_Iterable[_Union[ResourceFlavor, _Mapping]]] = ..., cohorts: _Optional[_Iterable[_Union[Cohort, _Mapping]]] = ..., cluster_queues: _Optional[_Iterable[_Union[ClusterQueue, _Mapping]]] = ...) -> None: ...
 
 class ResourceFlavor(_message.Message):
-    __slots__ = ("name", "nodes")
+    __slots__ = ("name", "nodes", "lead_ms")
     NAME_FIELD_NUMBER: _ClassVar[int]
     NODES_FIELD_NUMBER: _ClassVar[int]
+    LEAD_MS_FIELD_NUMBER: _ClassVar[int]
     name: str
     nodes: _containers.RepeatedCompositeFieldContainer[NodeGroup]
-    def __init__(self, name: _Optional[str] = ..., nodes: _Optional[_Iterable[_Union[NodeGroup, _Mapping]]] = ...) -> None: ...
+    lead_ms: int
+    def __init__(self, name: _Optional[str] = ..., nodes: _Optional[_Iterable[_Union[NodeGroup, _Mapping]]] = ..., lead_ms: _Optional[int] = ...) -> None: ...
 
 class NodeGroup(_message.Message):
     __slots__ = ("count", "resources", "amounts")

@@ -74,7 +74,7 @@ def quotas(draw: st.DrawFn) -> pb.Quota:
     """Trees up to three cohorts deep with one or two resources and one to three flavors."""
     quota = pb.Quota(resources=["gpu", "cpu"][: draw(st.integers(1, 2))])
     for k in range(draw(st.integers(1, 3))):
-        flavor = quota.flavors.add(name=f"f{k}")
+        flavor = quota.flavors.add(name=f"f{k}", lead_ms=draw(st.sampled_from([0, 0, 0, 3])))
         for size in draw(st.lists(st.integers(0, 4), max_size=2)) if draw(st.integers(0, 2)) == 0 else ():
             flavor.nodes.add(count=draw(st.integers(1, 3)), resources=[0], amounts=[size])
     cohorts = ["a", "b", "c"][: draw(st.integers(0, 3))]

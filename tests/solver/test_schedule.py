@@ -43,6 +43,13 @@ def options_of(problem: Problem, row: int) -> range:
     return range(problem.options.first[pair], problem.options.first[pair + 1])
 
 
+def length(problem: Problem, asked: pb.PlanRequest, row: int, option: int) -> int:
+    """How long a row holds an option: until work has begun in the slowest of its flavors, and until it is done."""
+    k = slice(problem.options.need[option], problem.options.need[option + 1])
+    leads = [asked.quota.flavors[cell // len(asked.quota.resources)].lead_ms for cell in problem.options.cell[k]]
+    return int(problem.duration[row]) + max(leads, default=0)
+
+
 class Plainly:
     """Everything that is placed so far; use during a span of time is added up anew after each placement."""
 
@@ -135,17 +142,14 @@ def plain_buckets(
         for s in range(buckets):
             if edge[s] < problem.release[row] or (strict and s < floor.get(queue, 0)):
                 continue
-            if edge[s] + problem.duration[row] > due[row]:
-                break
-            e = int(np.searchsorted(edge, edge[s] + problem.duration[row]))
-            if e > buckets:
-                break
-            spans = [(edge[t], edge[t + 1]) for t in range(s, e)]
-            fitting = [o for o in options_of(problem, row) if plainly.fits(row, o, spans)]
+            end = {o: edge[s] + length(problem, asked, row, o) for o in options_of(problem, row)}
+            last = {o: int(np.searchsorted(edge, end[o])) for o in end if end[o] <= due[row]}
+            spans = {o: [(edge[t], edge[t + 1]) for t in range(s, e)] for o, e in last.items() if e <= buckets}
+            fitting = [o for o in spans if plainly.fits(row, o, spans[o])]
             chosen = by_kueue(problem, plainly.usage(edge[s], edge[s + 1]), row, fitting)
             if chosen is not None:
                 start[row], option[row], floor[queue] = s, chosen, s
-                plainly.placed.append((row, chosen, edge[s], edge[e]))
+                plainly.placed.append((row, chosen, edge[s], edge[last[chosen]]))
                 break
     return start, option
 
@@ -157,19 +161,20 @@ def plain_exact(scheduler: Scheduler, asked: pb.PlanRequest, order: np.ndarray, 
     others = problem.state != State.PENDING
     for row in np.flatnonzero(others):
         begin, option = int(scheduler.fixed.start[row]), int(scheduler.fixed.option[row])
-        plainly.placed.append((row, option, begin, begin + int(problem.duration[row])))
+        plainly.placed.append((row, option, begin, begin + length(problem, asked, row, option)))
     for row in order:
         queue = scheduler.rows.queue[row]
         now = max(now, int(problem.release[row]), int(scheduler.floor[queue]) if queue >= 0 else 0)
         while True:
-            end = now + int(problem.duration[row])
             option = int(chosen[row])
             if option < 0:
                 fitting = [o for o in options_of(problem, row) if plainly.fits(row, o, [(now, now + 1)])]
                 found = by_kueue(problem, plainly.usage(now, now + 1), row, fitting)
                 option = -1 if found is None else found
-            if option >= 0 and plainly.fits(row, option, [(t, t + 1) for t in range(now, end)]):
-                break
+            if option >= 0:
+                end = now + length(problem, asked, row, option)
+                if plainly.fits(row, option, [(t, t + 1) for t in range(now, end)]):
+                    break
             now += 1
         start[row], chosen[row] = now, option
         plainly.placed.append((row, chosen[row], now, end))
