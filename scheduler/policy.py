@@ -104,9 +104,7 @@ Mode = Literal["enforce", "observe"]
 class _Part(BaseModel):
     """A mapping of the file: keys in camelCase, unknown ones refused."""
 
-    model_config = ConfigDict(
-        extra="forbid", alias_generator=to_camel, populate_by_name=True, frozen=True, use_attribute_docstrings=True
-    )
+    model_config = ConfigDict(extra="forbid", alias_generator=to_camel, frozen=True, use_attribute_docstrings=True)
 
 
 class Defaults(_Part):
@@ -156,7 +154,11 @@ class ReservationRule(_Part):
     """Name of a ResourceFlavor."""
     resource: Name
     """Name of a resource: nvidia.com/gpu, cpu …"""
-    amount: Annotated[str, BeforeValidator(lambda value: str(value))]
+    amount: Annotated[
+        str,
+        BeforeValidator(lambda value: str(value)),
+        WithJsonSchema({"type": ["string", "number"], "examples": ["8", "500m", "16Gi"]}),
+    ]
     """How much of it, as a Kubernetes quantity."""
     start: Instant
     """From when on (RFC 3339 with an offset)."""

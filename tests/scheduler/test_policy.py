@@ -106,6 +106,7 @@ reservations:
         ("version: 1\nobjective: [peak, peak]", "objective lists peak twice"),
         ("version: 1\nbudget: [1s]", "budget: is ['1s']; must be a text"),
         ("version: 1\nweights: {default: .inf}", "weights.default"),
+        ("version: 1\ncluster_queues: {}", "cluster_queues: is not known; did you mean clusterQueues?"),
         ("version: 1\nclusterQueues: {a: 3}", "clusterQueues.a: is 3; must be a mapping"),
         ("version: 1\ndefaults: {deadline: {}}", "defaults.deadline: is {}; must be a text"),
         ("version: 1\nx: !!python/object:os.system {}", "is no YAML"),
