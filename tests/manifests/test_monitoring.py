@@ -18,6 +18,8 @@ import pytest
 import yaml
 
 from scheduler.health import HealthServer
+from scheduler.ledger import Ledger
+from scheduler.ledger_writer import LedgerWriter
 from scheduler.metrics import Metrics
 
 ROOT = Path(__file__).parents[2]
@@ -41,6 +43,7 @@ def busy_metrics() -> Metrics:
     """Metrics of a controller that has seen everything once, so that every metric has a sample."""
     metrics = Metrics()
     metrics.build(version="1", identity="me")
+    LedgerWriter(Ledger("never-opened.db"), keep_ms=0, registry=metrics.registry)
     metrics.planned("cpsat", 0.3, 0.01)
     metrics.plan_failed("unavailable")
     metrics.released("done", 0.01)
