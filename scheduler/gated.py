@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from scheduler.annotations import parse_instant, read_wishes
-from scheduler.apiserver import NOT_FOUND, RESOURCES, ApiError, ApiServer
+from scheduler.apiserver import FORBIDDEN, NOT_FOUND, RESOURCES, ApiError, ApiServer
 from scheduler.cluster import GATE, Object, Reference
 from scheduler.kinds import ROOT_KINDS
 from scheduler.ungate import controller_of, gate_names, gates_of
@@ -27,22 +28,31 @@ class Gated:
     created: int
 
 
-def find_gated(api: ApiServer, namespace: str = "") -> list[Gated]:
+def find_gated(api: ApiServer, namespace: str = "", forbidden: Callable[[str, str], None] | None = None) -> list[Gated]:
     """Root objects with our gate, due first; those without a deadline last, oldest first.
 
     Parameters
     ----------
     namespace
         Look there only; empty: everywhere.
+    forbidden
+        Told the kinds that we may not list, and the apiserver's words; None: that is an error.
 
     Raises
     ------
     scheduler.apiserver.ApiError
         A kind cannot be listed. A cluster need not have it (nor Kueue, and so Workloads), and that is fine.
     """
-    found = [each for kind in ROOT_KINDS for each in _gated(api, kind, namespace)]
+    found = []
+    for kind in (*ROOT_KINDS, "Workload"):
+        try:
+            found += _gated(api, kind, namespace)
+        except ApiError as error:
+            if forbidden is None or error.status != FORBIDDEN:
+                raise
+            forbidden(kind, error.message)
     # A Workload that something controls follows its owner, which is the one to release.
-    found += [each for each in _gated(api, "Workload", namespace) if not controller_of(each.item)]
+    found = [each for each in found if each.target.kind != "Workload" or not controller_of(each.item)]
     return sorted(found, key=lambda gated: (gated.due is None, gated.due or 0, gated.created, str(gated.target)))
 
 

@@ -256,11 +256,15 @@ class Sweeper:
 
     def _waiting(self) -> list[Gated]:
         try:
-            return find_gated(self._api)
+            return find_gated(self._api, forbidden=self._cannot_list)
         except ApiError as error:
             log.warning("what waits cannot be listed: %s", error)
             self._stop.wait(EVERY)
             return []
+
+    def _cannot_list(self, kind: str, words: str) -> None:
+        """A kind that we may not list must not keep the others waiting."""
+        log.error("%s objects that wait cannot be released: %s", kind, words)
 
     def _after(self) -> str:
         return format_duration(round(self._orders.after * SECOND))

@@ -308,6 +308,23 @@ def test_one_that_is_refused_stops_no_other(fake: FakeApiServer, run: Callable[.
     assert (running.sweeper.released, running.sweeper.failed) == (1, 1)
 
 
+def test_a_kind_that_may_not_be_listed_stops_no_other(
+    fake: FakeApiServer, run: Callable[..., Running], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Rights that lack for one kind are said, and the other kinds are released."""
+    put(fake, "free")
+    renew(fake)
+
+    def refuse(method: str, path: str) -> None:
+        if path.endswith("/jobsets"):
+            raise Refusal(403, "jobsets is forbidden")
+
+    fake.hooks.append(refuse)
+    run()
+    eventually(lambda: not gated(fake))
+    assert "JobSet objects that wait cannot be released: jobsets is forbidden" in caplog.text
+
+
 def test_releases_are_paced(fake: FakeApiServer, run: Callable[..., Running]) -> None:
     """Never more a second than told: Kueue and the apiserver are not flooded by all that waited."""
     for number in range(100):
