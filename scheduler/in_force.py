@@ -76,6 +76,8 @@ def find_policy(api: ApiServer, namespace: str) -> Found:
         try:
             data = read_config_map(api, namespace, name)
             texts[name] = None if data is None else data.get(KEY)
+            if name == CONFIG_MAP and data is not None and KEY not in data:
+                remarks.append(f"{where[name]} has no key {KEY} (it has: {', '.join(data) or 'none'})")
         except ApiError as error:
             if error.status != FORBIDDEN:
                 raise

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from scheduler.cluster import Reference
 from scheduler.metrics import Metrics
-from scheduler.policy import BadPolicy, Policy, read_policy
+from scheduler.policy import BadPolicy, Mistake, Policy, read_policy
 from scheduler.policy_source import PolicySource, Written
 from scheduler.settings import Settings
 
@@ -96,6 +96,8 @@ class PolicyKeeper:
 
     def _read(self, written: Written, text: str, first: bool) -> None:
         try:
+            if written.problem:
+                raise BadPolicy([Mistake("", written.problem, 0)])
             policy = read_policy(text)
         except BadPolicy as error:
             self._valid = False

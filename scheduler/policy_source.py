@@ -35,12 +35,15 @@ class Written:
         In words.
     target
         The object that has it, to be told what is wrong with it.
+    problem
+        Why there is a place for a policy, but no policy in it.
     """
 
     text: str | None
     version: str
     where: str
     target: Reference | None = None
+    problem: str = ""
 
 
 class PolicySource(Protocol):
@@ -104,8 +107,12 @@ class ConfigMapFollower:
             return Written(None, "", where)
         metadata = found["metadata"]
         target = Reference("ConfigMap", metadata["namespace"], metadata["name"], metadata["uid"])
-        text = (found.get("data") or {}).get(KEY, "")
-        return Written(text, f"{metadata['uid']} {metadata['resourceVersion']}", where, target)
+        data, version = found.get("data") or {}, f"{metadata['uid']} {metadata['resourceVersion']}"
+        if KEY in data:
+            return Written(str(data[KEY]), version, where, target)
+        keys = ", ".join(data) or "none"
+        fix = f"kubectl create configmap … --from-file={KEY}=FILE makes it"
+        return Written("", version, where, target, f"has no key {KEY} (it has: {keys}); {fix}")
 
 
 def read_config_map(api: ApiServer, namespace: str, name: str) -> dict[str, str] | None:

@@ -103,6 +103,9 @@ def test_show_prints_what_is_in_force(fake: FakeApiServer, live: Run) -> None:
     assert shown.exit_code == 0
     assert "the defaults" in shown.stdout.splitlines()[0]
     assert yaml.safe_load(shown.stdout)["budget"] == "1s"
+    metadata = {"name": "punctual-policy", "namespace": "punctual-system"}
+    fake.put(CONFIG_MAPS, {"metadata": metadata, "data": {"mine.yaml": "version: 1"}})
+    assert "has no key policy.yaml (it has: mine.yaml)" in live("policy", "show").stderr
     put(fake, "punctual-policy", "version: 1\nbudget: 2s\n")
     shown = live("policy", "show")
     assert yaml.safe_load(shown.stdout)["budget"] == "2s"

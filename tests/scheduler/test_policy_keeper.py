@@ -16,7 +16,7 @@ from scheduler.in_force import IN_FORCE, InForce, modes
 from scheduler.metrics import Metrics
 from scheduler.policy import read_policy
 from scheduler.policy_keeper import PolicyKeeper, digest
-from scheduler.policy_source import KEY, FileSource, Written
+from scheduler.policy_source import CONFIG_MAP, KEY, ConfigMapFollower, FileSource, Written
 from scheduler.settings import MINUTE, Settings
 from tests.scheduler.fake_apiserver import FakeApiServer
 from tests.scheduler.memory_cluster import MemoryCluster
@@ -151,6 +151,27 @@ def wait_until(check: object) -> None:
     while not check():  # type: ignore[operator]
         assert time.monotonic() < end, "waited for ten seconds"
         time.sleep(0.01)
+
+
+def test_a_config_map_is_followed() -> None:
+    """A ConfigMap without the key says which keys it has; with it, its text is the policy."""
+    fake = FakeApiServer()
+    metadata = {"name": CONFIG_MAP, "namespace": "punctual-system"}
+    follower = ConfigMapFollower(fake.api(), "punctual-system", CONFIG_MAP, lambda: None)
+    follower.start()
+    try:
+        assert follower.wait_synced(10)
+        assert follower.look().text is None
+        told: list[str] = []
+        keeper = PolicyKeeper(follower, tell=lambda _target, _kind, _reason, message: told.append(message))
+        fake.put("/api/v1/configmaps", {"metadata": metadata, "data": {"my-policy.yaml": OBSERVE}})
+        wait_until(lambda: keeper.look() and told)
+        assert "has no key policy.yaml (it has: my-policy.yaml)" in told[0]
+        fake.put("/api/v1/configmaps", {"metadata": metadata, "data": {KEY: OBSERVE}})
+        wait_until(lambda: keeper.look().observed)
+    finally:
+        follower.stop()
+        fake.stop()
 
 
 def test_what_is_in_force_is_written_down() -> None:
