@@ -18,12 +18,12 @@ from typing import Any, Self
 
 import sqlalchemy as sa
 from sqlalchemy import event
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, Connection, Engine, make_url
 
 from scheduler.family import FAMILY_FIELDS, Family
 from scheduler.ledger_entry import DeadlineEdit, Entry, Outcome, Run
 from scheduler.ledger_migrations import lock, revision, revisions, upgrade
+from scheduler.ledger_rows import INSERT, read_entry, run_row, upsert_run, upsert_workload, workload_row
 from scheduler.ledger_schema import deadline, run, setting, workload
 
 __all__ = ["DeadlineEdit", "Entry", "Ledger", "LedgerError", "Outcome", "Run", "ledger_url"]
@@ -193,17 +193,17 @@ class Ledger:
         entries = [self.hidden(entry) if self._anonymous else entry for entry in entries]
         if not entries:
             return
-        runs = [_run_row(entry.uid, each) for entry in entries for each in entry.runs]
+        runs = [run_row(entry.uid, each) for entry in entries for each in entry.runs]
         edits = [
             {"uid": entry.uid, "noticed_ms": edit.noticed, "deadline_ms": edit.deadline}
             for entry in entries
             for edit in entry.deadlines
         ]
         with self._engine.begin() as connection:
-            insert = _INSERT[connection.dialect.name]
-            connection.execute(_upsert_workload(insert), [_workload_row(entry) for entry in entries])
+            insert = INSERT[connection.dialect.name]
+            connection.execute(upsert_workload(insert), [workload_row(entry) for entry in entries])
             if runs:
-                connection.execute(_upsert_run(insert), runs)
+                connection.execute(upsert_run(insert), runs)
             if edits:
                 connection.execute(insert(deadline).on_conflict_do_nothing(), edits)
 
@@ -308,7 +308,7 @@ class Ledger:
     def _entries(self, query: sa.Select[Any], details: bool) -> Iterator[Entry]:
         with self._engine.connect().execution_options(yield_per=_CHUNK) as connection:
             for rows in connection.execute(query).partitions(_CHUNK):
-                entries = [_entry(row) for row in rows]
+                entries = [read_entry(row) for row in rows]
                 yield from self._detailed(entries) if details else entries
 
     def _detailed(self, entries: Sequence[Entry]) -> list[Entry]:
@@ -334,7 +334,7 @@ class Ledger:
         rows = [{"name": "salt", "value": secrets.token_hex(16)}]
         if anonymous:
             rows.append({"name": "anonymous", "value": "true"})
-        connection.execute(_INSERT[connection.dialect.name](setting).on_conflict_do_nothing(), rows)
+        connection.execute(INSERT[connection.dialect.name](setting).on_conflict_do_nothing(), rows)
 
     def _set_aside_if_broken(self, file: Path) -> None:
         if not file.exists():
@@ -381,110 +381,3 @@ def _engine(url: URL, sqlite_bytes: int) -> Engine:
 def _is_broken(error: sa.exc.DBAPIError) -> bool:
     text = str(error.orig)
     return "malformed" in text or "not a database" in text
-
-
-# --- rows and statements -------------------------------------------------------------------------------------------
-
-_INSERT: dict[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
-
-
-def _upsert_workload(insert: Any) -> Any:
-    """What a later look may know less of is kept: plans, estimates and grants are not in the cluster's objects."""
-    statement = insert(workload)
-    new, old = statement.excluded, workload.c
-    kept: dict[str, Any] = {
-        name: sa.func.coalesce(new[name], old[name])
-        for name in ("planned_start_ms", "started_ms", "ended_ms", "user_estimate_ms", "outcome")
-    }
-    kept |= {
-        name: sa.case((new[name] == "", old[name]), else_=new[name])
-        for name in ("name", *FAMILY_FIELDS, "flavor", "reason", "bypassed_by")
-    }
-    kept["usage"] = sa.case((new.flavor == "", old.usage), else_=new.usage)
-    kept["managed"] = old.managed | new.managed
-    kept["interruptions"] = sa.case((old.interruptions > new.interruptions, old.interruptions), else_=new.interruptions)
-    for name in ("estimate_ms", "estimate_source"):  # as it was when it started
-        kept[name] = sa.case((old.started_ms.is_not(None) & old.estimate_ms.is_not(None), old[name]), else_=new[name])
-    columns = {column.name: kept.get(column.name, new[column.name]) for column in workload.c if column.name != "uid"}
-    return statement.on_conflict_do_update(index_elements=["uid"], set_=columns, where=new.updated_ms >= old.updated_ms)
-
-
-def _upsert_run(insert: Any) -> Any:
-    statement = insert(run)
-    new, old = statement.excluded, run.c
-    return statement.on_conflict_do_update(
-        index_elements=["uid", "started_ms"],
-        set_={
-            "planned_start_ms": sa.func.coalesce(new.planned_start_ms, old.planned_start_ms),
-            "ended_ms": sa.func.coalesce(new.ended_ms, old.ended_ms),
-            "ending": sa.case((new.ending == "", old.ending), else_=new.ending),
-        },
-    )
-
-
-def _workload_row(entry: Entry) -> dict[str, Any]:
-    return {
-        "uid": entry.uid,
-        "name": entry.name,
-        **{field: getattr(entry.family, field) for field in FAMILY_FIELDS},
-        "managed": entry.managed,
-        "submitted_ms": entry.submitted,
-        "deadline_ms": entry.deadline,
-        "earliest_start_ms": entry.earliest_start,
-        "weight": entry.weight,
-        "hard": entry.hard,
-        "priority_class": entry.priority_class,
-        "bypassed_by": entry.bypassed_by,
-        "planned_start_ms": entry.planned_start,
-        "started_ms": entry.started,
-        "ended_ms": entry.ended,
-        "interruptions": entry.interruptions,
-        "flavor": entry.flavor,
-        "gpus": entry.gpus,
-        "usage": [list(cell) for cell in entry.usage],
-        "estimate_ms": entry.estimate,
-        "estimate_source": entry.estimate_source,
-        "user_estimate_ms": entry.user_estimate,
-        "outcome": entry.outcome,
-        "reason": entry.reason,
-        "updated_ms": entry.updated,
-    }
-
-
-def _run_row(uid: str, each: Run) -> dict[str, Any]:
-    return {
-        "uid": uid,
-        "started_ms": each.started,
-        "planned_start_ms": each.planned_start,
-        "ended_ms": each.ended,
-        "ending": each.ending,
-    }
-
-
-def _entry(row: Any) -> Entry:
-    return Entry(
-        uid=row.uid,
-        name=row.name,
-        family=Family(*(getattr(row, field) for field in FAMILY_FIELDS)),
-        submitted=row.submitted_ms,
-        updated=row.updated_ms,
-        managed=row.managed,
-        deadline=row.deadline_ms,
-        earliest_start=row.earliest_start_ms,
-        weight=row.weight,
-        hard=row.hard,
-        priority_class=row.priority_class,
-        bypassed_by=row.bypassed_by,
-        planned_start=row.planned_start_ms,
-        started=row.started_ms,
-        ended=row.ended_ms,
-        interruptions=row.interruptions,
-        flavor=row.flavor,
-        gpus=row.gpus,
-        usage=tuple((flavor, resource, held) for flavor, resource, held in row.usage),
-        estimate=row.estimate_ms,
-        estimate_source=row.estimate_source,
-        user_estimate=row.user_estimate_ms,
-        outcome=None if row.outcome is None else Outcome(row.outcome),
-        reason=row.reason,
-    )

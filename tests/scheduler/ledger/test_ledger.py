@@ -78,11 +78,20 @@ def test_a_controller_that_starts_anew_forgets_nothing(ledger: Ledger) -> None:
     assert all_of(ledger) == [replace(DONE, runs=RUNNING.runs)]
 
 
-def test_older_news_never_wins(ledger: Ledger) -> None:
-    """A replica that was stopped and writes what it saw before does not undo what the next one has written."""
+def test_an_end_that_is_known_is_not_undone(ledger: Ledger) -> None:
+    """A replica that was stopped and writes what it saw before, or that has lost sight of it, changes nothing."""
     ledger.write([DONE])
-    ledger.write([replace(RUNNING, deadline=HOUR)])
+    ledger.write([replace(RUNNING, deadline=HOUR, updated=9 * HOUR)])
+    ledger.write([replace(RUNNING, outcome=Outcome.UNKNOWN, ended=9 * HOUR)])
     assert all_of(ledger) == [DONE]
+
+
+def test_a_clock_that_was_set_back_loses_nothing(ledger: Ledger) -> None:
+    """News counts though its time is before that of what is there; so does how work ended that nobody saw going."""
+    ledger.write([RUNNING])
+    ledger.write([replace(RUNNING, outcome=Outcome.UNKNOWN, ended=9 * HOUR)])
+    ledger.write([replace(DONE, updated=0)])
+    assert all_of(ledger) == [replace(DONE, updated=0)]
 
 
 def test_an_interrupted_workload_is_one_with_two_runs(ledger: Ledger) -> None:
