@@ -106,6 +106,8 @@ class WorkloadFacts:
     admission: Admission | None
     """Held quota: reserved and not finished."""
     admitted: int | None
+    ready: int | None
+    """Since when all its pods are ready, where Kueue watches that."""
     reserved: int | None
     """Since when it holds quota."""
     evicted: bool
@@ -230,6 +232,7 @@ def read_workload(item: Object) -> WorkloadFacts:
         deleting=bool(metadata.get("deletionTimestamp")),
         admission=_admission(spec, status["admission"], reclaimable) if reserved and not finished else None,
         admitted=_since(conditions, "Admitted"),
+        ready=_since(conditions, "PodsReady"),
         reserved=_since(conditions, "QuotaReserved"),
         evicted=_status(conditions, "Evicted") == "True",
         pod_sets=tuple(

@@ -384,7 +384,7 @@ class Loop:
         quiet: Bools = ~np.isin(root, root[young])
         first = np.full(len(problem.tree.parent), NEVER + 1, dtype=np.int64)
         np.minimum.at(first, root[unknown], problem.due[unknown])
-        in_time = known & (turn.start + problem.duration <= problem.due)
+        in_time = known & (turn.start + problem.shortest <= problem.due)
         settled: Bools = (age >= wait) | (quiet & ((first[root] > NEVER) | (in_time & (problem.due <= first[root]))))
         if (quiet & ~settled).any():
             left_out = free & rival
@@ -520,6 +520,7 @@ class Loop:
             if item.uid not in self._bypassing:
                 log.warning("passes by the plan", extra={"root": str(item.root), "by": item.bypassed_by})
         self._bypassing = frozenset(item.uid for item in bypassing)
+        self._metrics.leads(snapshot.leads)
         self._outcomes.look(snapshot, self.plan)
         if problem is None:
             self._metrics.idle({})

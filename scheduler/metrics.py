@@ -174,6 +174,12 @@ class Metrics:
             ["cluster_queue", "cause"],
             registry=registry,
         )
+        self._lead = Gauge(
+            "punctual_start_lead_seconds",
+            "How long after its admission work is expected to begin, by flavor: as set, or as learned.",
+            ["flavor"],
+            registry=registry,
+        )
         self._policy = Gauge(
             "punctual_policy_info",
             "1 for the policy in force: a digest of what it says, and where it is written.",
@@ -344,6 +350,12 @@ class Metrics:
         self._unsupported.clear()
         for cluster_queue, cause in causes:
             self._unsupported.labels(cluster_queue, cause).set(1)
+
+    def leads(self, leads: Mapping[str, int]) -> None:
+        """Lead time of each flavor in milliseconds; what is not named is forgotten."""
+        self._lead.clear()
+        for flavor, lead in leads.items():
+            self._lead.labels(flavor).set(lead / 1000)
 
     def beside(self, seconds: float, deadlines: int, schedules: Mapping[str, Mapping[str, float]]) -> None:
         """A look back at observed queues: figures of the schedules ``real``, ``planned`` and ``kueue``."""

@@ -10,12 +10,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from scheduler.annotations import MAX_DURATION, parse_duration
 from scheduler.cluster import PREFIX
 from scheduler.pod import Pod, read_pod
 from scheduler.quantity import int32
 
 NODES = f"{PREFIX}/nodes"
 """Annotation of a ResourceFlavor: ``fixed`` says that its nodes are all that there will be."""
+
+START_LEAD = f"{PREFIX}/start-lead"
+"""Annotation of a ResourceFlavor: how long after its admission work begins, as a duration."""
 
 _INTEGER = re.compile(r"0|-?[1-9][0-9]*")
 
@@ -99,6 +103,10 @@ class Flavor(NamedTuple):
     """Name of the Topology by which Kueue places pods on its nodes; empty without."""
     fixed_nodes: bool = False
     """Whether no other nodes are to be expected than those that are there."""
+    lead: int | None = None
+    """How long after its admission work begins, in milliseconds; None where nobody says."""
+    wrong: str = ""
+    """What is wrong with its annotations; they do not count then."""
 
 
 def read_pod_set(pod_set: Mapping[str, Any], reclaimable: int = 0) -> PodSet:
@@ -134,6 +142,12 @@ def read_flavor(flavor: Mapping[str, Any]) -> Flavor:
     """Read a ResourceFlavor."""
     spec = flavor.get("spec") or {}
     annotations = (flavor.get("metadata") or {}).get("annotations") or {}
+    lead, wrong = None, ""
+    if text := annotations.get(START_LEAD):
+        try:
+            lead = min(MAX_DURATION, max(0, parse_duration(str(text))))
+        except ValueError as error:
+            wrong = f"annotation {START_LEAD} does not count: {error}"
     return Flavor(
         labels=tuple(sorted((spec.get("nodeLabels") or {}).items())),
         taints=tuple(
@@ -143,6 +157,8 @@ def read_flavor(flavor: Mapping[str, Any]) -> Flavor:
         tolerations=_tolerations(spec.get("tolerations")),
         topology=str(spec.get("topologyName") or ""),
         fixed_nodes=annotations.get(NODES) == "fixed",
+        lead=lead,
+        wrong=wrong,
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import NamedTuple, TypeVar, cast, overload
 
-from scheduler.cluster import View
+from scheduler.cluster import Reference, View
 from scheduler.facts import (
     ClusterQueueFacts,
     CohortFacts,
@@ -351,6 +351,11 @@ class QueueReader:
             unreadable=tuple(unreadable),
             vanished=self._vanished,
         )
+        for name, flavor in objects.flavors.items():
+            if flavor.wrong:
+                uid = str(cluster.objects("ResourceFlavor")[name]["metadata"]["uid"])
+                unreadable.append(Unreadable(Reference("ResourceFlavor", "", name, uid), flavor.wrong))
+        objects = objects._replace(unreadable=tuple(unreadable))
         if there != self._there:
             objects = objects._replace(vanished=self._follow(there))
         if self._queues is None or objects != self._queues.objects:

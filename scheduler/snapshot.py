@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import cast
 
 from scheduler.cluster import Reference, View
-from scheduler.estimates import Estimates
+from scheduler.estimates import LEDGER, Estimates
 from scheduler.facts import Reader, RootFacts, Unreadable, read_root, read_workload
 from scheduler.items import Complaint, Item, Stranded, Verdict, Work
 from scheduler.kinds import ROOT_KINDS
+from scheduler.leads import StartLeads
 from scheduler.plans import PlanInForce
 from scheduler.queues import QueueReader, Queues, Shape
 from scheduler.settings import Settings
@@ -41,6 +42,8 @@ class Snapshot:
     """By name: ClusterQueues of ours that are left to Kueue."""
     signature: int
     """Equal for two snapshots when nothing that matters to a plan has changed, but for the passing of time."""
+    leads: Mapping[str, int] = field(default_factory=dict)
+    """By flavor: how long after its admission work begins, in milliseconds."""
 
 
 class Snapshotter:
@@ -53,6 +56,7 @@ class Snapshotter:
         self._workloads = Reader("Workload", read_workload)
         self._roots = {kind: Reader(kind, partial(read_root, kind)) for kind in ROOT_KINDS}
         self._known: dict[str, Work] = {}
+        self._leads = StartLeads()
 
     def take(self, cluster: View, plan: PlanInForce | None = None, released: Collection[str] = frozenset()) -> Snapshot:
         """The cluster as it is now.
@@ -64,7 +68,8 @@ class Snapshotter:
         released
             Uids of Workloads that were released, whatever a watch that lags behind says.
         """
-        rows = _Rows(cluster.now(), self._queues.read(cluster), self.settings)
+        queues = self._queues.read(cluster)
+        rows = _Rows(cluster.now(), queues, self.settings, self._leads.of(queues.objects.flavors))
         roots: dict[str, RootFacts] = {}
         for kind, reader in self._roots.items():
             for root in reader.read(cluster.objects(kind)).values():
@@ -88,6 +93,7 @@ class Snapshotter:
             except Exception as error:  # one that we have no words for must not stop the others
                 log.exception("a workload could not be looked at", extra={"workload": str(facts.reference)})
                 rows.cannot_read(facts.reference, f"{facts.reference} cannot be planned: {error}")
+        self._leads.look(work.facts for work in self._known.values())
         return rows.snapshot(plan)
 
     @property
@@ -109,9 +115,9 @@ def snapshot(cluster: View, settings: Settings | None = None, plan: PlanInForce 
 class _Rows:
     """The columns of a request as they fill."""
 
-    def __init__(self, now: int, queues: Queues, settings: Settings) -> None:
+    def __init__(self, now: int, queues: Queues, settings: Settings, leads: Mapping[str, int]) -> None:
         self.queues = queues
-        self._now, self._settings = now, settings
+        self._now, self._settings, self._leads = now, settings, leads
         self._items: list[Item] = []
         self._complaints: list[Complaint] = []
         self._stranded: list[Stranded] = []
@@ -153,8 +159,10 @@ class _Rows:
         shape, assignment, duration = 0, 0, item.estimate
         if verdict.shape is None:
             assignment = self._assignments.setdefault(verdict.usage, len(self._assignments))
-            duration = remaining(0 if item.admitted is None else max(0, self._now - item.admitted))
+            duration = self._remaining(item, verdict, remaining)
         else:
+            if item.estimate_source == LEDGER:  # it was learned from admission to end
+                duration = max(1, duration - self._quickest(item.cluster_queue))
             shape = self._shapes.setdefault(verdict.shape, len(self._shapes))
         self._items.append(item)
         self._cluster_queue.append(verdict.position)
@@ -163,6 +171,19 @@ class _Rows:
         self._release.append(verdict.start if verdict.start > self._now else 0)
         self._duration.append(duration)
         self._signatures.append(signature)
+
+    def _remaining(self, item: Item, verdict: Verdict, remaining: Callable[[int], int]) -> int:
+        """How much longer running work will hold its quota."""
+        elapsed = 0 if item.admitted is None else max(0, self._now - item.admitted)
+        if item.estimate_source == LEDGER:
+            return remaining(elapsed)
+        lead = max((self._leads.get(flavor, 0) for flavor, *_ in verdict.usage), default=0)
+        return remaining(max(0, elapsed - lead)) + max(0, lead - elapsed)
+
+    def _quickest(self, cluster_queue: str) -> int:
+        """Least lead time of a ClusterQueue's flavors."""
+        groups = self.queues.objects.cluster_queues[cluster_queue].groups
+        return min((self._leads.get(name, 0) for group in groups for name, _ in group.flavors), default=0)
 
     def snapshot(self, plan: PlanInForce | None) -> Snapshot:
         """The finished snapshot."""
@@ -203,6 +224,8 @@ class _Rows:
                 evicted=[item.evicted for item in items],
             ),
         )
+        for flavor in request.quota.flavors:
+            flavor.lead_ms = self._leads.get(flavor.name, 0)
         if plan:
             placed = [(row, plan.placements[item.uid]) for row, item in enumerate(items) if item.uid in plan.placements]
             request.previous.workload.extend(row for row, _ in placed)
@@ -214,7 +237,8 @@ class _Rows:
             complaints=tuple(self._complaints),
             stranded=tuple(self._stranded),
             unsupported=self._unsupported,
-            signature=hash((self.queues.version, frozenset(self._signatures))),
+            signature=hash((self.queues.version, frozenset(self._signatures), tuple(sorted(self._leads.items())))),
+            leads=self._leads,
         )
 
     def _reservations(self) -> list[pb.Reservation]:

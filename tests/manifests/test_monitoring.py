@@ -55,6 +55,7 @@ def busy_metrics() -> Metrics:
     metrics.idle({("q", "nvidia.com/gpu"): 2.0})
     metrics.idle({})
     metrics.unsupported([("q", "FAIR_SHARING")])
+    metrics.leads({"gpu": 60_000})
     metrics.watching("Job", lambda: True)
     metrics.policy("abc", "ConfigMap")
     metrics.policy_valid(True)
