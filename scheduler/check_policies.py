@@ -25,6 +25,7 @@ GATES = ("punctual-gate-jobs", "punctual-gate-workloads")
 
 GUARDS = (
     "punctual-guard-bypass",
+    "punctual-guard-children",
     "punctual-guard-controller",
     "punctual-guard-late-queue",
     "punctual-guard-owned-workloads",

@@ -76,7 +76,7 @@ def test_the_deployment_runs(cluster: Any, wait_until: Any) -> None:
 
 def test_only_the_controller_gets_a_token(cluster: Any, wait_until: Any) -> None:
     """The planner knows no Kubernetes: no credentials are mounted into its container."""
-    pods = "/api/v1/namespaces/punctual-system/pods"
+    pods = "/api/v1/namespaces/punctual-system/pods?labelSelector=app.kubernetes.io%2Fname%3Dpunctual"
     (pod,) = wait_until(lambda: cluster.api("GET", pods)["items"], "the pod")
     mounts = {c["name"]: [m["mountPath"] for m in c["volumeMounts"]] for c in pod["spec"]["containers"]}
     assert [name for name, paths in mounts.items() if any("serviceaccount" in path for path in paths)] == ["controller"]
@@ -283,6 +283,21 @@ def test_nobody_else_passes_by(team: Team, alice: Any) -> None:
         with pytest.raises(ApiError, match="counts at creation only"):
             call("PATCH", f"{team.jobs}/a", {"metadata": {"annotations": URGENT}})
     assert gates_of(team.get_job("a")) == [GATE]
+
+
+def test_users_make_no_children_that_pass_by(team: Team, alice: Any, wait_until: Any) -> None:
+    """Kueue queues a child by itself whose parent has no queue, and it has no gate: users may not make one."""
+    uid = alice("POST", team.jobs, team.job_body("parent", queue=""))["metadata"]["uid"]
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "parent", "uid": uid, "controller": True}
+    body = team.job_body("child")
+    body["metadata"]["ownerReferences"] = [owner]
+    with pytest.raises(ApiError, match=r'alice may not create a Job that has an owner and a queue .* verb "bypass"'):
+        alice("POST", team.jobs, body)
+    workload = workload_body("w", team.queue, ownerReferences=[{**owner, "controller": False}])
+    with pytest.raises(ApiError, match="alice may not create a Workload that has an owner"):
+        alice("POST", team.workloads, workload)
+    team.cluster.api("POST", team.jobs, body)
+    wait_until(lambda: team.admitted("child"), "what the guard is there for")
 
 
 def test_waiting_jobs_may_be_edited_otherwise(team: Team, alice: Any) -> None:

@@ -81,10 +81,19 @@ def test_only_kueue_ungates_owned_workloads() -> None:
 
 def test_children_of_every_kind_are_left_alone() -> None:
     """A child of anything that Kueue queues gets no gate: the policy names all kinds of the table as parents."""
-    (spec,) = policies("gates/jobs.yaml")
-    (condition,) = (c["expression"] for c in spec["matchConditions"] if c["name"] == "no-child-of-a-kueue-job")
-    parents = set(re.findall(r"'([\w.-]+/[A-Z]\w+)'", condition))
-    assert parents == {f"{root.group}/{root.kind}" for root in ROOTS} | set(OBSERVED)
+    for file, name in (("gates/jobs.yaml", "no-child-of-a-kueue-job"), ("guards/children.yaml", "queued-child")):
+        (spec,) = policies(file)
+        (condition,) = (c["expression"] for c in spec["matchConditions"] if c["name"] == name)
+        parents = set(re.findall(r"'([\w.-]+/[A-Z]\w+)'", condition))
+        assert parents == {f"{root.group}/{root.kind}" for root in ROOTS} | set(OBSERVED)
+
+
+def test_children_of_every_kind_are_guarded() -> None:
+    """A user makes no child of any kind that would pass by the plan, and no Workload with an owner."""
+    (spec,) = policies("guards/children.yaml")
+    assert covered(spec) == ALL | {WORKLOADS}
+    assert all(rule["operations"] == ["CREATE"] for rule in spec["matchConstraints"]["resourceRules"])
+    assert spec["failurePolicy"] == "Fail"
 
 
 def cluster_role() -> dict[str, Any]:
