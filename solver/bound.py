@@ -64,7 +64,7 @@ def rounded(problem: Problem, bound: float) -> float:
 
 
 def _by_parts(scheduler: Scheduler, rows: Int64s) -> float:
-    """Sum over the roots; ``rows`` by due date."""
+    """Sum over the roots, or what nodes say if that is more; ``rows`` by due date."""
     problem, parts = scheduler.problem, Parts(scheduler)
     tree = problem.tree
     queue = problem.options.node[problem.pair[rows]]
@@ -81,11 +81,13 @@ def _by_parts(scheduler: Scheduler, rows: Int64s) -> float:
                 bound[node] = max(bound[node], _least_late(problem, members, part))
     for node in reversed(roots_first.tolist()):
         bound[node] = max(bound[node], bound[tree.parent == node].sum())
-    return float(bound[tree.parent < 0].sum())
+    # Nodes are shared by all trees, so their bound is another one for the whole.
+    by_nodes = (_least_late(problem, rows, part) for part in parts.on_nodes())
+    return max(float(bound[tree.parent < 0].sum()), *by_nodes, 0.0)
 
 
 def _least_late(problem: Problem, rows: Int64s, part: Part) -> float:
-    """Least late weight of the rows under a node, by due date, for one part."""
+    """Least late weight of rows, by due date, for one part."""
     energy: Float64s = problem.shortest[rows].astype(np.float64) * part.least[problem.pair[rows]]
     rows, energy = rows[energy > 0], energy[energy > 0]
     return float(_give_up(energy, problem.weight[rows], part.room_until(problem.due[rows])))

@@ -19,7 +19,7 @@ import math
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import pairwise, product
+from itertools import chain, pairwise, product
 from typing import NamedTuple
 
 import numpy as np
@@ -356,24 +356,24 @@ def _scale(weight: Float64s) -> float:
 
 
 def _add_energy(scheduler: Scheduler, model: _Model, rows: Int64s) -> None:
-    """Until each of some instants, work on time takes no more quota × time of a tree than there is."""
+    """Until each of some instants, work on time takes no more quota × time of a tree, or of nodes, than there is."""
     problem, parts = scheduler.problem, Parts(scheduler)
     due, duration = problem.due[rows], problem.shortest[rows]
     instants = np.unique(np.quantile(due, np.linspace(0, 1, ENERGY_ROWS), method="nearest")).astype(np.int64)
-    for node in np.flatnonzero(problem.tree.parent < 0).tolist():
-        for part in parts.of(node):
-            least = part.least[problem.pair[rows]].astype(np.float64)
-            if not least.any():
-                continue
-            for instant, room in zip(instants.tolist(), part.room_until(instants).tolist(), strict=True):
-                # A row that is on time has run at least since its latest start.
-                energy = least * np.clip(instant - (due - duration), 0, duration)
-                if energy.sum() > room:
-                    unit = max(1.0, float(energy.sum()) / MOST_SUM)
-                    coefficients = np.floor(energy / unit).astype(np.int64).tolist()
-                    presents = [model.present[row] for row in rows.tolist()]
-                    taken = cp_model.LinearExpr.weighted_sum(presents, coefficients)
-                    model.model.add(taken <= math.ceil(room / unit))
+    roots = np.flatnonzero(problem.tree.parent < 0).tolist()
+    for part in chain(*(parts.of(node) for node in roots), parts.on_nodes()):
+        least = part.least[problem.pair[rows]].astype(np.float64)
+        if not least.any():
+            continue
+        for instant, room in zip(instants.tolist(), part.room_until(instants).tolist(), strict=True):
+            # A row that is on time has run at least since its latest start.
+            energy = least * np.clip(instant - (due - duration), 0, duration)
+            if energy.sum() > room:
+                unit = max(1.0, float(energy.sum()) / MOST_SUM)
+                coefficients = np.floor(energy / unit).astype(np.int64).tolist()
+                presents = [model.present[row] for row in rows.tolist()]
+                taken = cp_model.LinearExpr.weighted_sum(presents, coefficients)
+                model.model.add(taken <= math.ceil(room / unit))
 
 
 def _break_symmetry(problem: Problem, model: _Model, start: Int64s, option: Int32s, on: Bools) -> None:

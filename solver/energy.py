@@ -1,7 +1,8 @@
-"""Parts of the quota tree, how much quota × time each has until an instant, and how much of it work must take.
+"""Parts of the quota tree, and of nodes, how much room × time each has until an instant, and how much work must take.
 
-A *part* is a node with all below it, and some of its cells: one resource in one flavor, or in all flavors together.
-What is held already, and work that is not ours, has its share already.
+A *part* is a node of the tree with all below it, and some of its cells: one resource in one flavor, or in all flavors
+together. Or it is a limit of what fits onto the nodes of a flavor (:mod:`solver.packing`), which work of all trees
+shares. What is held already, and work that is not ours, has its share already.
 """
 
 from __future__ import annotations
@@ -16,34 +17,24 @@ from solver.schedule import Scheduler
 
 
 class Part:
-    """All work under a node, for some cells.
+    """All work that shares something.
 
     Attributes
     ----------
-    node
-        The node of the tree.
     room
-        The most that all queues under it may hold together, what they keep private included.
+        The most that all of it may hold together.
     least
-        ``int64 [pairs]``: what each pair takes of the part, whichever option it gets.
+        ``int64 [pairs]``: what each pair takes of that, whichever option it gets.
     """
 
-    def __init__(self, parts: Parts, node: int, cells: list[int], room: int) -> None:
-        self.node, self.room = node, room
-        options = parts.problem.options
-        taken = np.zeros(len(options.need), dtype=np.int64)  # one more, where the last pair ends
-        k = np.isin(options.cell, cells)
-        np.add.at(taken, parts.option_of_need[k], options.amount[k])
-        self.least: Int64s = np.minimum.reduceat(taken, options.first)[:-1]
-        self.least[~parts.under[node][options.node]] = 0
-        self._parts, self._cells = parts, cells
+    def __init__(self, room: int, least: Int64s, amount: Int64s, start: Int64s, end: Int64s) -> None:
+        self.room, self.least = room, least
+        self._amount, self._start, self._end = amount, start, end
 
     def room_until(self, instants: Int64s) -> Float64s:
         """Quota × time that is left between now and each instant."""
-        use = self._parts
-        k = use.under[self.node][use.node] & np.isin(use.cell, self._cells)
-        times = np.concatenate([use.start[k], use.end[k]])
-        changes = np.concatenate([use.amount[k], -use.amount[k]]).astype(np.float64)
+        times = np.concatenate([self._start, self._end])
+        changes = np.concatenate([self._amount, -self._amount]).astype(np.float64)
         order = np.argsort(times, kind="stable")
         begin = np.concatenate([[0], times[order]])
         held = np.concatenate([[0.0], np.cumsum(changes[order])])
@@ -67,6 +58,7 @@ class Parts:
         problem, fixed = scheduler.problem, scheduler.fixed
         options, busy, tree = problem.options, problem.busy, problem.tree
         self.problem: Problem = problem
+        self._scheduler = scheduler
         self._slot_of = scheduler.compact.slot_of
         self._asked = np.unique(options.cell).tolist()
         self.under: Bools = np.zeros((len(tree.parent), len(tree.parent)), dtype=np.bool_)
@@ -100,4 +92,38 @@ class Parts:
             groups = ([cells] if len(cells) > 1 else []) + [[cell] for cell in cells]
             for group in groups:
                 if limited[group].all():
-                    yield Part(self, node, group, int(room[group].sum()))
+                    yield self._part(node, group, int(room[group].sum()))
+
+    def on_nodes(self) -> Iterator[Part]:
+        """Limits of nodes that can run short: those that measure alike, over all flavors together, and each alone."""
+        slots, needs, _, _, first, limit = self._scheduler.compact
+        held, limits = self._scheduler.held, self.problem.packing.limits
+        alike: dict[tuple[int, int, int], list[int]] = {}
+        for slot, (cell, parts, unit) in enumerate(
+            zip(limits.cell[limit].tolist(), limits.parts[limit].tolist(), limits.unit[limit].tolist(), strict=True),
+            first,
+        ):
+            alike.setdefault((cell % len(self.problem.tree.resources), parts, unit), []).append(slot)
+        option = np.repeat(np.arange(len(needs.first) - 1), np.diff(needs.first))
+        for together in alike.values():
+            for group in ([together] if len(together) > 1 else []) + [[slot] for slot in together]:
+                taken = np.zeros(len(needs.first), dtype=np.int64)
+                k = np.isin(needs.slot, group)
+                np.add.at(taken, option[k], needs.amount[k])
+                k = np.isin(held.slot, group)
+                yield Part(int(slots.cap[group].sum()), self._least(taken), held.amount[k], held.start[k], held.end[k])
+
+    def _part(self, node: int, cells: list[int], room: int) -> Part:
+        options = self.problem.options
+        taken = np.zeros(len(options.need), dtype=np.int64)
+        k = np.isin(options.cell, cells)
+        np.add.at(taken, self.option_of_need[k], options.amount[k])
+        least = self._least(taken)
+        least[~self.under[node][options.node]] = 0
+        k = self.under[node][self.node] & np.isin(self.cell, cells)
+        return Part(room, least, self.amount[k], self.start[k], self.end[k])
+
+    def _least(self, taken: Int64s) -> Int64s:
+        """By pair, the least of what its options take: ``int64 [options + 1]``; the last pair ends at the one more."""
+        least: Int64s = np.minimum.reduceat(taken, self.problem.options.first)[:-1]
+        return least

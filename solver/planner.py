@@ -124,9 +124,9 @@ def warm_up() -> None:
     """Compile or load all kernels and CP-SAT, so that the first real plan does not wait for them."""
     request = pb.PlanRequest(schema=1, now_ms=1, policy=pb.Policy())
     request.quota.resources.append("gpu")
-    request.quota.flavors.add(name="gpu")
+    request.quota.flavors.add(name="gpu").nodes.add(count=1, resources=[0], amounts=[1])
     group = request.quota.cluster_queues.add(name="queue").resource_groups.add(covered_resources=[0])
-    group.flavors.add(flavor=0).resources.add(resource=0, nominal=1)
+    group.flavors.add(flavor=0).resources.add(resource=0, nominal=2)  # more than nodes have: they count
     request.shapes.add().pod_sets.add(count=1, resources=[0], amounts=[1])
     states = [pb.IN_FLIGHT, pb.PENDING, pb.PENDING, pb.PENDING]
     request.workloads.id.extend(str(k) for k in range(len(states)))

@@ -29,7 +29,7 @@ def reasons(problem: Problem, plan: Plan) -> Int8s:
 
 def _waits_for_nodes(problem: Problem, plan: Plan) -> Bools:
     """Rows that have the quota, but no room on nodes, right before they start: ``bool [n]``."""
-    slots, needs, held, _, nodes = compact(problem)
+    slots, needs, held, _, nodes, _ = compact(problem)
     end = plan.start + problem.length(plan.option)
     by_start, by_end = (np.argsort(instants, kind="stable") for instants in (plan.start, end))
     leaving = np.argsort(held.end, kind="stable")

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from solver.energy import Parts
+from solver.energy import Part, Parts
 from solver.problem import Float64s
 from solver.quota import Bools, Int64s
 from solver.rules import Work, weighted_shortest
@@ -63,22 +63,26 @@ class Selection:
 
 
 def _shares(scheduler: Scheduler, work: Work, able: Int64s) -> Iterator[_Share]:
-    """Parts of the tree that cannot hold all of their work, from the queues up to the roots."""
+    """Parts that cannot hold all of their work: of the tree from the queues up to the roots, then of nodes."""
     problem, parts = scheduler.problem, Parts(scheduler)
     least_fill = min(taste.fill for taste in TASTES)
     by_due = able[np.argsort(work.due[able], kind="stable")]
     queue = problem.options.node[problem.pair[work.rows[by_due]]]
+
+    def share(inside: Int64s, part: Part) -> Iterator[_Share]:
+        least = part.least[problem.pair[work.rows[inside]]]
+        members, least = inside[least > 0], least[least > 0]
+        energy: Float64s = work.duration[members] * least
+        room = part.room_until(problem.due[work.rows[members]])
+        if (np.cumsum(energy) > least_fill * room).any():
+            yield _Share(members, energy, room)
+
     for node in reversed(np.argsort(parts.under.sum(axis=0), kind="stable").tolist()):
         inside = by_due[parts.under[node][queue]]
-        if not len(inside):
-            continue
-        for part in parts.of(node):
-            least = part.least[problem.pair[work.rows[inside]]]
-            members, least = inside[least > 0], least[least > 0]
-            energy: Float64s = work.duration[members] * least
-            room = part.room_until(problem.due[work.rows[members]])
-            if (np.cumsum(energy) > least_fill * room).any():
-                yield _Share(members, energy, room)
+        for part in parts.of(node) if len(inside) else ():
+            yield from share(inside, part)
+    for part in parts.on_nodes():
+        yield from share(by_due, part)
 
 
 @njit(cache=True, nogil=True)

@@ -77,6 +77,8 @@ class Compact(NamedTuple):
     """``int32 [N, C]``: where use of a cell by a node counts; −1 where it can never bind."""
     nodes: int
     """Slots from here on are not quota's but limits of nodes."""
+    limit: Int64s
+    """Which limit each of these is."""
 
 
 def compact(problem: Problem) -> Compact:
@@ -105,7 +107,9 @@ def compact(problem: Problem) -> Compact:
     kept = slot >= 0
     first = np.concatenate([[0], np.cumsum(kept)])[options.need].astype(np.int32)
     needs = Needs(first, slot[kept], options.amount[kept], options.lead)
-    return _with_nodes(problem, Compact(slots, needs, held(busy, slot_of), slot_of, len(slots.up)))
+    return _with_nodes(
+        problem, Compact(slots, needs, held(busy, slot_of), slot_of, len(slots.up), np.zeros(0, dtype=np.int64))
+    )
 
 
 def _with_nodes(problem: Problem, quota: Compact) -> Compact:
@@ -139,7 +143,7 @@ def _with_nodes(problem: Problem, quota: Compact) -> Compact:
     counts = binding[there.limit]
     taken = Held(number[there.limit[counts]], there.amount[counts], there.start[counts], there.end[counts])
     joined = Held(*(np.concatenate([a, b]) for a, b in zip(quota.held, taken, strict=True))).by_start()
-    return quota._replace(slots=slots, needs=needs, held=joined)
+    return quota._replace(slots=slots, needs=needs, held=joined, limit=np.flatnonzero(binding))
 
 
 def _watched(problem: Problem) -> Bools:

@@ -12,12 +12,17 @@ from naive_nodes import by_parts, placed
 from small_requests import NOW, SECOND
 
 from solver.api import planner_pb2 as pb
+from solver.bound import late_weight_bound
 from solver.decode import decode
 from solver.encode import encode
+from solver.greedy import finish
 from solver.invalid import InvalidRequest
 from solver.packing import PARTS, share
 from solver.plan import Plan
 from solver.planner import plan, plans
+from solver.rules import Work
+from solver.schedule import Scheduler
+from solver.selection import Selection, Taste
 from solver.slots import compact
 from solver.verify import verify
 
@@ -181,6 +186,22 @@ def test_without_nodes_or_where_they_cannot_bind_nothing_is_kept():
     request = gpus(32, {8: 4})
     add(request, 3)
     assert len(compact(decode(request)).slots.up) == 0  # it could not run short if all ran at once
+
+
+def test_what_nodes_cannot_hold_in_time_is_late():
+    """The bound and the selection of what to have on time reckon with nodes: a node has room for one pod of 6 GPUs."""
+    request = gpus(32, {8: 2}, queues=2)
+    for k in range(5):
+        add(request, 6, due=20, queue=k % 2)
+    add(request, 2, seconds=20, due=20)
+    problem = decode(request)
+    scheduler = Scheduler(problem)
+    assert late_weight_bound(scheduler) == 1
+    selection = Selection(scheduler, Work(problem, scheduler.ours))
+    order = selection.order(Taste(1.0, 1))
+    made = finish(scheduler, scheduler.schedule(order, Work(problem, scheduler.ours).tail()), "selection")
+    assert made.objective.late_weight == 1
+    assert plan(problem, pb.Policy(engine=pb.CP_SAT), WORK).objective.late_weight == 1
 
 
 def test_bad_nodes():

@@ -186,7 +186,7 @@ def plain_exact(scheduler: Scheduler, asked: pb.PlanRequest, order: np.ndarray, 
 def test_slots_are_the_tree(request_, random):
     """Whatever is in use, each row fits the slots of quota exactly when it fits the full tree."""
     problem = decode(request_)
-    slots, needs, _, slot_of, nodes = compact(problem)
+    slots, needs, _, slot_of, nodes, _ = compact(problem)
     usage, use = problem.tree.no_usage(), np.zeros(len(slots.up), dtype=np.int64)
     for node, cell, amount, *_ in zip(*problem.busy, strict=True):
         if random.random() < 0.5:
