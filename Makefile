@@ -28,13 +28,13 @@ demo: $(READY) ## the main job in under a minute: simulated cluster, real sideca
 
 .PHONY: test
 test: $(READY) ## all tests: fast ones first, then those on a real Kueue (built once into a cache folder)
-	@$(BIN)/python -m pytest -q -m "not kueue and not long"
+	@$(BIN)/python -m pytest -q -n auto --dist loadfile -m "not kueue and not long"
 	@$(BIN)/punctual cluster build
 	@$(BIN)/python -m pytest -v -m "kueue and not long"
 
 .PHONY: test-fast
 test-fast: $(READY) ## the fast tests only
-	@$(BIN)/python -m pytest -q -m "not kueue and not long"
+	@$(BIN)/python -m pytest -q -n auto --dist loadfile -m "not kueue and not long"
 
 .PHONY: test-long
 test-long: $(READY) ## the slow and statistical tests
