@@ -54,6 +54,8 @@ class Entry:
         Of the Workload.
     name
         Of its root object.
+    submitted
+        Creation of its root object.
     managed
         Whether our gate was seen on it, or was taken off by us.
     priority_class

@@ -251,6 +251,7 @@ def _ended(runs: tuple[Run, ...], at: int, ending: str) -> tuple[Run, ...]:
 def _entry(known: Entry | None, work: Work, item: Item | None, planned: int | None, now: int) -> Entry:
     """A Workload as the ledger has it, from what was known and what is seen."""
     facts, record = work.facts, work.facts.record
+    created = (work.owner or facts).created
     cluster_queue = (item.cluster_queue if item else "") or record.cluster_queue
     if not cluster_queue and known is not None:
         cluster_queue = known.family.cluster_queue
@@ -263,7 +264,7 @@ def _entry(known: Entry | None, work: Work, item: Item | None, planned: int | No
         uid=facts.reference.uid,
         name=work.name,
         family=work.family(cluster_queue),
-        submitted=facts.created,
+        submitted=created,
         updated=now,
         managed=bool((known and known.managed) or (item and (item.gated or item.state == State.IN_FLIGHT))),
         deadline=deadline,
@@ -288,7 +289,7 @@ def _entry(known: Entry | None, work: Work, item: Item | None, planned: int | No
         estimate_source=used.estimate_source if used else known.estimate_source if known else "",
         user_estimate=work.wishes.duration,
         runs=runs,
-        deadlines=_edits(known, deadline, facts.created, now),
+        deadlines=_edits(known, deadline, created, now),
     )
     if facts.finished is None:
         return entry
