@@ -376,7 +376,7 @@ class Loop:
             Tells which of them could be released together now, were all of them settled.
         """
         settle = self._settings.settle_ms
-        wait = max(settle, self._settings.newcomer_wait_ms, 2 * self._settings.budget_ms)
+        wait = max(settle, self._settings.newcomer_wait_ms)
         age = np.array([now - self._seen.get(item.uid, now) for item in items], dtype=np.int64)
         known, rival = turn.start >= 0, (problem.state == State.PENDING) & (problem.release <= 0)
         young, unknown = rival & (age < settle), rival & ~known & (not self._planner_away)

@@ -96,8 +96,9 @@ class Settings(QueueSettings):
     """A new plan is asked for at least this often, even if nothing seems to have changed."""
     settle_ms: int = 300
     """Work is released this long after it (and what came after it) was first seen: others may be right behind it."""
-    newcomer_wait_ms: int = 2 * SECOND
-    """After this long (or two budgets) work is released without waiting for a plan that knows all that waits."""
+    newcomer_wait_ms: int = SECOND
+    """After this long work is released without waiting for a plan that knows all that waits. (A planner that is busy
+    hears of newcomers within 0.3 s: :class:`scheduler.planner_client.BackgroundPlanner`.)"""
     notice_interval_ms: int = 5 * MINUTE
     """At most one Event about its planned start per workload in this time."""
     notices_per_step: int = 20
