@@ -34,6 +34,7 @@ from localcluster.nodes import GPU, fake_nodes
 from localcluster.observer import Observer, Run
 from localcluster.policies import wait_for_policies
 from localcluster.processes import Process
+from solver.sidecar import READY
 
 MANIFESTS = Path(__file__).resolve().parent.parent / "manifests"
 
@@ -55,6 +56,9 @@ LEAST_SLACK, MOST_SLACK = 3.0, 60.0
 """Seconds that a job may wait and still be on time."""
 NOISE = 0.2
 """σ of the logarithm by which estimates of run times are wrong."""
+
+START_SECONDS = 300.0
+"""What planner and controller get to start: they compile their kernels first, once on a machine."""
 
 NICE = 10
 """The planner takes what the cluster leaves of the machine, as the kubelet has it do by its small CPU request."""
@@ -270,6 +274,14 @@ def _park(cluster: LocalCluster, observer: Observer, count: int, progress: Progr
         if time.monotonic() > end:
             raise BenchFailed("Kueue has not made Workloads of all gated jobs")
         time.sleep(0.2)
+    # Each owner is told of a planned start: that is written before the stream comes, as it would be of a real backlog.
+    progress("waiting until their owners have been told")
+    told, still = -1, 0
+    while still < 3 and time.monotonic() < end:
+        time.sleep(1)
+        events = cluster.api("GET", "/api/v1/namespaces/planned/events?limit=1")
+        now_told = events["metadata"].get("remainingItemCount", 0)
+        still, told = (still + 1, told) if now_told == told else (0, now_told)
 
 
 def _half(
@@ -416,8 +428,8 @@ def _punctual(kubeconfig: Path, folder: Path, progress: Progress) -> Iterator[di
             )
             stack.callback(child.terminate)
             running[name] = child
-        end = time.monotonic() + 120
-        while not _leads(port):
+        end = time.monotonic() + START_SECONDS
+        while not (_leads(port) and READY in (folder / "solver.log").read_text(errors="replace")):
             for name, child in running.items():
                 if child.poll() is not None or time.monotonic() > end:
                     said = (folder / f"{name}.log").read_text(errors="replace")[-2000:]
