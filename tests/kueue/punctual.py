@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import signal
 import socket
 import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 COMMAND = Path(sys.executable).with_name("punctual")
+SKEWED = Path(__file__).with_name("skewed.py")
 START_SECONDS = 90
 """The first start on a machine compiles the kernels."""
 
@@ -36,10 +39,19 @@ class Punctual:
         What the controller may do in the cluster.
     folder
         For the socket and the logs.
+    identity
+        Under which the controller holds the Lease.
+    clock
+        A file that says by how many seconds the controller's wall clock is off; None: it is right.
+    options
+        More of the controller's.
     """
 
     kubeconfig: Path
     folder: Path
+    identity: str = "test"
+    clock: Path | None = None
+    options: tuple[str, ...] = ()
     port: int = field(default_factory=_free_port)
     _running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
@@ -61,11 +73,46 @@ class Punctual:
 
     def start_controller(self) -> None:
         """The controller, until it leads."""
+        self.launch_controller()
+        self._wait("controller", lambda: self._get("/readyz") is not None and self.metric("punctual_leader") == 1)
+
+    def launch_controller(self) -> None:
+        """The controller; does not wait until it leads."""
         self._start(
             "controller", "--solver", self.address, "--kubeconfig", str(self.kubeconfig),
-            "--http", f"127.0.0.1:{self.port}", "--identity", "test", "--log-format", "json",
+            "--http", f"127.0.0.1:{self.port}", "--identity", self.identity, "--log-format", "json", *self.options,
         )  # fmt: skip
-        self._wait("controller", lambda: self._get("/readyz") is not None and self.metric("punctual_leader") == 1)
+
+    def runs(self, name: str) -> bool:
+        """Whether ``solver`` or ``controller`` was started and has not ended."""
+        return name in self._running and self._running[name].poll() is None
+
+    def ended(self, name: str) -> int | None:
+        """The exit code of ``solver`` or ``controller`` if it has ended by itself."""
+        return self._running[name].poll() if name in self._running else None
+
+    @contextlib.contextmanager
+    def paused(self, name: str) -> Iterator[None]:
+        """It does nothing at all (SIGSTOP) while the block runs."""
+        process = self._running[name]
+        process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            process.send_signal(signal.SIGCONT)
+
+    def said(self, name: str) -> list[dict[str, object]]:
+        """Its log lines so far, those that are whole."""
+        lines = []
+        for line in self.log(name).splitlines():
+            with contextlib.suppress(ValueError):
+                lines.append(json.loads(line))
+        return [line for line in lines if isinstance(line, dict)]
+
+    def peak_mebibytes(self, name: str) -> int:
+        """Most memory that it has used so far."""
+        status = Path(f"/proc/{self._running[name].pid}/status").read_text()
+        return int(status.partition("VmHWM:")[2].split()[0]) // 1024
 
     def kill(self, name: str) -> None:
         """End ``solver`` or ``controller`` without a warning."""
@@ -113,7 +160,8 @@ class Punctual:
 
     def _start(self, name: str, *words: str) -> None:
         environment = {key: value for key, value in os.environ.items() if not key.startswith(("POD_", "KUBE"))}
+        program = [COMMAND] if self.clock is None else [sys.executable, SKEWED, self.clock]
         with (self.folder / f"{name}.log").open("ab") as log:
             self._running[name] = subprocess.Popen(
-                [COMMAND, name, *words], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment
+                [*program, name, *words], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment
             )
