@@ -21,7 +21,7 @@ def warm_up() -> None:
     """
     request = pb.PlanRequest(schema=SCHEMA, now_ms=1)
     request.quota.resources.append("gpu")
-    request.quota.flavors.add(name="gpu")
+    request.quota.flavors.add(name="gpu").nodes.add(count=1, resources=[0], amounts=[3])
     group = request.quota.cluster_queues.add(name="queue").resource_groups.add(covered_resources=[0])
     group.flavors.add(flavor=0).resources.add(resource=0, nominal=4)
     request.shapes.add().pod_sets.add(count=1, resources=[0], amounts=[1])
