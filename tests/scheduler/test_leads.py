@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from memory_cluster import MemoryCluster
 
+from scheduler.estimates import LEDGER, Estimates
 from scheduler.loop import Loop
 from scheduler.metrics import Metrics
 from scheduler.podset import START_LEAD, read_flavor
@@ -98,6 +99,24 @@ def test_running_work_has_begun_late(cluster: MemoryCluster) -> None:
         at = MemoryCluster.__new__(MemoryCluster)
         at.__dict__ = {**cluster.__dict__, "time": cluster.time + passed * SECOND}
         assert snapshot(at).request.workloads.duration_ms[0] == left * SECOND
+
+
+def test_what_was_learned_from_the_ledger_has_it_already(cluster: MemoryCluster) -> None:
+    """Run times of the ledger run from admission to end: the lead is taken off them, and not added to what is left."""
+    say(cluster, "1m")
+    estimates = Estimates()
+    snapshotter = Snapshotter(Settings(), estimates)
+    cluster.job("j", 1)
+    (item,) = snapshotter.take(cluster).items
+    for _ in range(20):
+        estimates.learn(snapshotter.works[item.uid].family("cq"), 300 * SECOND)
+    seen = snapshotter.take(cluster)
+    (item,) = seen.items
+    assert item.estimate_source == LEDGER
+    assert seen.request.workloads.duration_ms[0] == item.estimate - 60 * SECOND
+    cluster.admit("j")
+    cluster.time += 30 * SECOND
+    assert snapshotter.take(cluster).request.workloads.duration_ms[0] == pytest.approx(270 * SECOND, rel=0.1)
 
 
 def test_a_new_lead_is_reason_for_a_new_plan(cluster: MemoryCluster) -> None:
