@@ -164,6 +164,82 @@ def _print_backlog(result: dict[str, Any]) -> None:
 
 
 @app.command()
+def online(
+    data: Annotated[
+        Path,
+        typer.Option(
+            "--data",
+            exists=True,
+            file_okay=False,
+            help="Folder of public traces; benchmarks/README.md says which files.",
+        ),
+    ],
+    traces: Annotated[
+        list[str] | None,
+        typer.Option("-t", metavar="NAME", help="A trace; several times for several.", show_default="all with bars"),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="The first seed of the noise on estimates.")] = 0,
+    seeds: Annotated[int, typer.Option(min=0, help="How many seeds; 0 leaves the noise out.")] = 5,
+    output: Annotated[Output, typer.Option("--output", "-o", help="How to print it.")] = Output.TABLE,
+) -> None:
+    """Real traces replayed: protection levels beside FIFO, EASY, EDF and others.
+
+    Levels are learned on the first half of a trace and scored on the second, with
+    true durations (of logs the users' estimates) and with estimates of which 23 %
+    are wrong by 2 x or more. About ten minutes with the defaults.
+    """
+    from rich.console import Console
+
+    from benchmarks.online import BARRED, SOURCES, measure
+    from simulator.traces.table import TraceError
+
+    names = traces or list(BARRED)
+    if unknown := [name for name in names if name not in SOURCES]:
+        raise typer.BadParameter(f"no trace {', '.join(unknown)}; there are {', '.join(SOURCES)}", param_hint="-t")
+    try:
+        with _status(Console(stderr=True)) as say:
+            result = measure(data, names, range(seed, seed + seeds), say)
+    except TraceError as error:
+        raise _failed(str(error)) from None
+    if output is Output.JSON:
+        typer.echo(json.dumps(result))
+    else:
+        _print_online(result)
+    if not result["holds"]:
+        raise typer.Exit(BELOW_BAR)
+
+
+def _print_online(result: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title="Jobs with due dates, and best effort", title_justify="left")
+    for column in ("trace, policy", "missed", "GPU-hours", "together", "wait min, median", "p95", "longest wait h"):
+        table.add_column(column, justify="left" if column.startswith("trace") else "right")
+    for name, figures in result["figures"].items():
+        for kind, also in (("exact", ""), ("noise", ", noise")):
+            rows = [*result["reference"][name].get(kind, {}).items()]
+            for policy, told in [*rows, *([("Punctual", figures[kind])] if kind in figures else [])]:
+                waits = (told["best-effort wait, median min"], told["best-effort wait, p95 min"])
+                table.add_row(
+                    f"{name}{also} {policy}",
+                    *(f"{told[key]:.3f}" for key in ("missed", "missed GPU-hours", "lost")),
+                    *(f"{wait:,.0f}" if any(waits) else "" for wait in waits),
+                    f"{told['longest wait, h']:,.0f}",
+                    style="bold" if policy == "Punctual" else None,
+                )
+        table.add_section()
+    console = Console()
+    console.print(table)
+    for bar, state in result["bars"].items():
+        for name, value in state["is"].items():
+            most = state["most"][name]
+            console.print(f"{bar}, {name}: {value:.2f} {'≤' if value <= most else '[red]>[/red]'} {most:g}")
+    if not result["holds"]:
+        console.print("[red]Not all bars hold.[/red]")
+
+
+@app.command()
 def cluster(
     jobs: Annotated[int, typer.Option("-n", min=1, metavar="N", help="Jobs of the stream.")] = 300,
     gated: Annotated[

@@ -103,7 +103,24 @@ def replay(trace: Trace, capacity: int, policy: Policy, estimate: Int64s | None 
     """
     if len(trace) and int(trace.gpus.max()) > capacity:
         raise ValueError(f"{trace.name}: a job of {trace.gpus.max()} GPUs in a pool of {capacity}")
-    return _replay(jobs(trace, estimate), capacity, policy)
+    return _replay(jobs(trace, estimate), capacity, _plain(policy))
+
+
+def _plain(policy: Policy) -> Policy:
+    """The same in the types that the kernel is compiled for: once, not for each mixture of them."""
+    levels = policy.protection
+    protection = Protection(
+        share=float(levels.share),
+        small=float(levels.small),
+        large=float(levels.large),
+        soon=int(levels.soon),
+        fade=float(levels.fade),
+        hopeless=float(levels.hopeless),
+        behind=float(levels.behind),
+        best_effort=float(levels.best_effort),
+        ageing=int(levels.ageing),
+    )
+    return Policy(int(policy.order), float(policy.hopeless), int(policy.among), protection)
 
 
 @njit(cache=True, nogil=True)

@@ -16,6 +16,9 @@ TIMES_P95 = 1.5
 """The longest waits of best effort (95th percentile) may become so many times those under EDF; the median may not grow.
 Waits go on growing after the history, so this is less than what is acceptable."""
 
+HOPELESS = (1.0, 0.4)
+"""Under EDF work comes last when so large a part of its estimate would make it late: the better of both."""
+
 LEAST = 60.0
 """Minutes: a bound on waits is never tighter."""
 
@@ -42,7 +45,10 @@ def learned(history: Trace, capacity: int, estimate: Int64s | None = None) -> Pr
     believed = history.estimate if estimate is None else estimate
     loop, estimates = twice(history), np.concatenate([believed, believed])
     second = np.arange(len(loop)) >= len(history)
-    edf = score(loop, replay(loop, capacity, Policy(Order.EDF), estimates), second)
+    edf = min(
+        (score(loop, replay(loop, capacity, Policy(Order.EDF, part), estimates), second) for part in HOPELESS),
+        key=lambda told: told.lost,
+    )
     median, p95 = max(LEAST, edf.wait_median), max(LEAST, TIMES_P95 * edf.wait_p95)
 
     def tried(protection: Protection) -> Score:

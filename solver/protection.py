@@ -44,7 +44,7 @@ GOES_ON = 0.5
 HISTORY = 200
 """Fewest jobs of a history to learn from."""
 
-MARGIN = 0.02
+MARGIN = 0.05
 """A setting is changed when the objective gets better by more than this part of it."""
 
 FIRST, NORMAL, LAST = 0, 1, 2
@@ -156,18 +156,14 @@ SETTINGS: Mapping[str, Sequence[float]] = {
     "share": (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5),
     "hopeless": (0.4, 0.6, 0.8, 1.0),
     "best_effort": (0.0, 0.05, 0.1, 0.15, 0.2, 0.3),
-    "ageing": (0, 24 * HOUR, 48 * HOUR, 72 * HOUR),
     "fade": (0.0, 0.25, 0.5, 0.75, 1.0),
     "soon": (15 * MINUTE, 30 * MINUTE, 60 * MINUTE, 120 * MINUTE),
 }
 """What is tried for each setting, the most important one first."""
 
-OF_BEST_EFFORT = ("best_effort", "ageing")
-"""Settings that concern best effort only."""
 
-
-def starts(energy: Int64s, best_effort: bool) -> list[Protection]:
-    """Where learning may begin: mild and strict levels.
+def starts(energy: Int64s, best_effort: bool, ageing: int = 0) -> list[Protection]:
+    """Where learning may begin: mild levels and strict ones, for estimates that are good and for such as are not.
 
     Parameters
     ----------
@@ -175,14 +171,18 @@ def starts(energy: Int64s, best_effort: bool) -> list[Protection]:
         ``int64 [n]``: of the jobs of a history, by their estimates.
     best_effort
         Whether there is work without due dates among them.
+    ageing
+        See :class:`Protection`; nothing that is learned.
     """
     small = 2.0 * max(1.0, float(np.median(energy)))
     large = max(2.0 * small, 3.0 * float(np.quantile(energy, 0.99)))
     least = 0.1 if best_effort else 0.0
     return [
-        Protection(0.1, small, large, 30 * MINUTE, 0.5, 0.6, 0.35, least, 0),
-        Protection(0.25, small, large, 15 * MINUTE, 0.5, 1.0, 0.5, least, 0),
-        Protection(0.4, small, large, 15 * MINUTE, 0.25, 1.0, 0.8, 2 * least, 0),
+        Protection(0.1, small, large, 30 * MINUTE, 0.5, 0.6, 0.35, least, ageing),
+        Protection(0.1, small, large, 60 * MINUTE, 0.5, 0.4, 0.5, 3 * least, ageing),
+        Protection(0.25, small, large, 15 * MINUTE, 0.5, 1.0, 0.5, least, ageing),
+        Protection(0.3, small, large, 30 * MINUTE, 0.5, 0.6, 0.65, 2 * least, ageing),
+        Protection(0.4, small, large, 15 * MINUTE, 0.25, 1.0, 0.8, 2 * least, ageing),
     ]
 
 
@@ -212,7 +212,7 @@ def learn(
 
     values = [value_of(protection) for protection in begin]
     best, value = begin[int(np.argmin(values))], min(values)
-    names = [name for name in SETTINGS if best.best_effort > 0 or name not in OF_BEST_EFFORT]
+    names = [name for name in SETTINGS if name != "best_effort" or best.best_effort > 0]
     for _ in range(rounds):
         before = best
         for name in names:

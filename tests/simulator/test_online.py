@@ -95,10 +95,10 @@ def traces(draw: Any) -> tuple[Trace, int]:
 
 PROTECTION = Protection(0.4, 1.0 * MINUTE, 100.0 * MINUTE, 5 * MINUTE, 0.5, 0.8, 0.5, 0.3, 30 * MINUTE)
 POLICIES = [
-    *(Policy(int(order), 1.0, int(among)) for order in (Order.EDF, Order.LEAST_SLACK) for among in Among),
-    Policy(int(Order.FIFO)),
-    Policy(int(Order.PROTECTED), protection=PROTECTION),
-    Policy(int(Order.PROTECTED), protection=off()),
+    *(Policy(order, 1.0, among) for order in (Order.EDF, Order.LEAST_SLACK) for among in Among),
+    Policy(Order.FIFO),
+    Policy(Order.PROTECTED, protection=PROTECTION),
+    Policy(Order.PROTECTED, protection=off()),
 ]
 
 
@@ -133,7 +133,7 @@ QUEUE = [(0, 10, 3, 0), (1, 10, 4, 0), (2, 5, 1, 0), (2, 50, 1, 0)]
 
 def test_fifo_lets_nobody_pass() -> None:
     """With FIFO what does not fit holds up all behind it."""
-    assert (replay(trace_of(QUEUE), 4, Policy(int(Order.FIFO))) / MINUTE).tolist() == [0, 10, 20, 20]
+    assert (replay(trace_of(QUEUE), 4, Policy(Order.FIFO)) / MINUTE).tolist() == [0, 10, 20, 20]
 
 
 @pytest.mark.parametrize("depth", [EASY, CONSERVATIVE])
@@ -153,22 +153,22 @@ def test_edf_and_least_slack() -> None:
     """EDF takes the earliest due date first, least slack the latest start; hopeless work comes last in both."""
     rows = [(0, 10, 1, 10), (1, 5, 1, 60), (1, 58, 1, 80), (1, 30, 1, 35)]
     trace = trace_of(rows)
-    assert np.argsort(replay(trace, 1, Policy(int(Order.EDF)))).tolist() == [0, 1, 2, 3]
-    assert np.argsort(replay(trace, 1, Policy(int(Order.LEAST_SLACK)))).tolist() == [0, 2, 1, 3]
+    assert np.argsort(replay(trace, 1, Policy(Order.EDF))).tolist() == [0, 1, 2, 3]
+    assert np.argsort(replay(trace, 1, Policy(Order.LEAST_SLACK))).tolist() == [0, 2, 1, 3]
 
 
 def test_protection_keeps_room_for_what_comes() -> None:
     """Long work with slack leaves a share free, in which urgent work starts at once; without protection it is late."""
     rows = [(0, 1000, 1, 9000)] * 4 + [(30, 10, 1, 45)]
-    protected = Policy(int(Order.PROTECTED), protection=PROTECTION._replace(fade=1.0))
-    assert score(trace_of(rows), replay(trace_of(rows), 4, Policy(int(Order.EDF)))).missed == pytest.approx(0.2)
+    protected = Policy(Order.PROTECTED, protection=PROTECTION._replace(fade=1.0))
+    assert score(trace_of(rows), replay(trace_of(rows), 4, Policy(Order.EDF))).missed == pytest.approx(0.2)
     assert score(trace_of(rows), replay(trace_of(rows), 4, protected)).missed == 0
 
 
 def test_a_replay_is_repeatable_and_refuses_what_never_fits() -> None:
     """The same trace gives the same starts; a job larger than the pool is an error."""
     trace = trace_of(QUEUE)
-    policy = Policy(int(Order.PROTECTED), protection=PROTECTION)
+    policy = Policy(Order.PROTECTED, protection=PROTECTION)
     assert (replay(trace, 4, policy) == replay(trace, 4, policy)).all()
     with pytest.raises(ValueError, match="a job of 4 GPUs in a pool of 3"):
         replay(trace, 3, policy)
@@ -198,8 +198,8 @@ def test_what_is_learned_from_one_history_serves_another() -> None:
     """Levels learned by replay miss less than EDF on jobs that nobody has seen."""
     found = learned(history(400, seed=1), 8)
     other = history(400, seed=2)
-    edf = score(other, replay(other, 8, Policy(int(Order.EDF))))
-    protected = score(other, replay(other, 8, Policy(int(Order.PROTECTED), protection=found)))
+    edf = score(other, replay(other, 8, Policy(Order.EDF)))
+    protected = score(other, replay(other, 8, Policy(Order.PROTECTED, protection=found)))
     assert edf.lost > 0.02
     assert protected.lost < 0.8 * edf.lost
 
