@@ -58,9 +58,11 @@ class Outcomes:
             seen.item = item
             if item.deadline is not None and item.deadline < snapshot.now:
                 overdue[queue] += 1
-            placement = plan.placements.get(item.uid) if plan is not None and item.state == State.PENDING else None
-            if placement is not None:
+            placement = plan.placements.get(item.uid) if plan is not None else None
+            if item.state == State.PENDING and placement is not None:
                 seen.forecast = placement.finish
+            elif item.state == State.IN_FLIGHT and seen.forecast is None:
+                seen.forecast = snapshot.now + item.estimate  # there was room at once: no plan was needed
             if item.state != State.IN_FLIGHT:
                 seen.in_flight = None
             elif seen.in_flight is None:
