@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -28,7 +30,18 @@ def test_the_verifier_stands_alone() -> None:
     """The verifier builds on the contract and on nothing else of the solver, directly or by a detour."""
     graph = 'grimp.build_graph("solver", cache_dir=None)'
     used = run("python", "-c", f'import grimp; print(*sorted({graph}.find_upstream_modules("solver.verify")))')
-    assert used.split() == ["solver.api.planner_pb2", "solver.verify_quota"]
+    assert used.split() == ["solver.api.planner_pb2", "solver.verify_nodes", "solver.verify_quota"]
+
+
+def test_every_file_of_the_scheduler_is_found_by_its_subject() -> None:
+    """The table of docs/developing.md has each file once, and no other."""
+    text = (ROOT / "docs" / "developing.md").read_text(encoding="utf-8")
+    table = text.partition("### The scheduler's files by subject")[2].partition("\n## ")[0]
+    names = re.findall(r"`([a-z_*]+)`", table)
+    files = {path.stem for path in (ROOT / "scheduler").glob("*.py")} - {"__init__"}
+    listed = [stem for name in names for stem in files if fnmatch(stem, name)]
+    assert sorted(listed) == sorted(files)
+    assert all(any(fnmatch(stem, name) for stem in files) for name in names)
 
 
 @pytest.mark.parametrize("command", [("ruff", "check", "."), ("ruff", "format", "--check", ".")], ids=" ".join)
