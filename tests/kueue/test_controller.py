@@ -101,6 +101,19 @@ def test_a_gate_of_somebody_else_stays(team: Team, punctual: Punctual) -> None:
     wait_for(lambda: team.finished("held"), "the held job to finish")
 
 
+def test_an_emergency_is_on_record(team: Team, punctual: Punctual) -> None:
+    """Work that passes by the plan starts at once; an Event, the log and a metric say who let it and why."""
+    team.job("urgent", gpus=1, run_for=2, annotations={"punctual.kueue/bypass": "search is down"})
+    (kind, reason, message), *_ = wait_for(lambda: events_of(team, "urgent"), "an Event")
+    assert (kind, reason) == ("Warning", "Bypassed")
+    assert message == "passes by the plan, by admin: search is down"
+    name = f'punctual_bypassing_workloads{{cluster_queue="{team.name}"}}'
+    wait_for(lambda: punctual.metric(name) == 1, "the metric")
+    assert "passes by the plan" in punctual.log("controller")
+    wait_for(lambda: team.finished("urgent"), "the job to finish")
+    wait_for(lambda: punctual.metric(name) is None, "the metric to forget it")
+
+
 @pytest.mark.parametrize("victim", ["solver", "controller"])
 def test_killing_either_loses_nothing(team: Team, punctual: Punctual, observer: Observer, victim: str) -> None:
     """Killed midway and started again later: running work runs on, and all that waited runs, once, within the quota."""
