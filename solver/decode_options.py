@@ -16,7 +16,7 @@ import numpy as np
 from solver.api import planner_pb2 as pb
 from solver.packing import Nodes, PodColumns
 from solver.problem import Options
-from solver.quota import MAX_AMOUNT, QuotaTree
+from solver.quota import MAX_AMOUNT, Int64s, QuotaTree
 
 MAX_COMBINATIONS = 4096
 """Combinations of flavors that are looked at for one workload, in Kueue's order; further ones are not planned with."""
@@ -125,7 +125,6 @@ def build_options(
     first, need, piece = [0], [0], [0]
     cells: list[int] = []
     amounts: list[int] = []
-    leads: list[int] = []
     pieces: list[tuple[int, int, int]] = []
     never: dict[int, str] = {}
     places = tree.queue_node[list(queues)]
@@ -143,7 +142,6 @@ def build_options(
         for option in found:
             cells += option.amounts
             amounts += option.amounts.values()
-            leads.append(max((lead[cell // len(tree.resources)] for cell in option.amounts), default=0))
             need.append(len(cells))
             pieces += ((cell, size, pods) for (cell, size), pods in option.pieces.items())
             piece.append(len(pieces))
@@ -156,10 +154,18 @@ def build_options(
         need=np.array(need, dtype=np.int32),
         cell=np.array(cells, dtype=np.int32),
         amount=np.array(amounts, dtype=np.int64),
-        lead=np.array(leads, dtype=np.int64),
+        lead=_leads(lead, np.array(cells, dtype=np.int64) // max(1, len(tree.resources)), need),
     )
     cell, size, pods = np.array(pieces, dtype=np.int64).reshape(-1, 3).T
     return options, PodColumns(np.array(piece, dtype=np.int32), cell.astype(np.int32), size, pods), never
+
+
+def _leads(lead: Sequence[int], flavor: Int64s, need: Sequence[int]) -> Int64s:
+    """Lead of each option: the longest of its flavors; 0 of an option that takes nothing."""
+    option = np.repeat(np.arange(len(need) - 1), np.diff(need))
+    result = np.zeros(len(need) - 1, dtype=np.int64)
+    np.maximum.at(result, option, np.array(lead, dtype=np.int64)[flavor])
+    return result
 
 
 def _fitting(options: Iterable[Option], most: list[int]) -> list[Option]:

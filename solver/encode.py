@@ -68,15 +68,19 @@ def _encode_assignments(problem: Problem, used: Int32s, out: pb.Plan) -> None:
     for option in used.tolist():
         k = slice(options.need[option], options.need[option + 1])
         known = slice(pods.first[option], pods.first[option + 1])
-        on_nodes = pods.cell[known].tolist()
+        if known.start == known.stop:
+            flavor, resource = np.divmod(options.cell[k], resources)
+            amounts = options.amount[k].tolist()
+            out.assignments.add(flavors=flavor.tolist(), resources=resource.tolist(), amounts=amounts)
+            continue
+        on_nodes, several = pods.cell[known].tolist(), pods.pods[known].tolist()
         plain = dict(zip(options.cell[k].tolist(), options.amount[k].tolist(), strict=True))
-        for cell in on_nodes:
-            plain.pop(cell, None)
+        for cell in set(on_nodes):
+            del plain[cell]
         cells = [*on_nodes, *plain]
-        several = pods.pods[known].tolist()
         out.assignments.add(
             flavors=[cell // resources for cell in cells],
             resources=[cell % resources for cell in cells],
             amounts=[*(pods.size[known] * pods.pods[known]).tolist(), *plain.values()],
-            pods=[*several, *(0 for _ in plain)] if several else (),
+            pods=[*several, *(0 for _ in plain)],
         )

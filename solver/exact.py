@@ -71,18 +71,26 @@ def start_in_order(
                 waiting = _pop(ends, holder, waiting, slots, needs, held, option, use)
             while next_ahead < len(ahead_at) and ahead_at[next_ahead] <= now:
                 next_ahead += 1
-            chosen = _choose(slots, needs, use, rows, row)
-            clear = chosen >= 0
-            end = now + rows.duration[row] + (needs.lead[chosen] if clear else 0)
-            for a in range(next_ahead, len(ahead_at)):
-                if not clear or ahead_at[a] >= end:
+            chosen, clear, end = -1, False, now
+            for o in range(rows.first[row], rows.last[row]):
+                if _fits(slots, needs, use, o):
+                    chosen, clear = o, True
                     break
-                clear = _fits(slots, needs, ahead[a], chosen)
+            if clear:
+                if rows.rather_next[row]:
+                    chosen = _nearest(slots, needs, use, int(chosen), int(rows.last[row]))
+                end += rows.duration[row] + needs.lead[chosen]
+                for a in range(next_ahead, len(ahead_at)):
+                    if ahead_at[a] >= end:
+                        break
+                    if not _fits(slots, needs, ahead[a], chosen):
+                        clear = False
+                        break
             if clear:
                 start[row], option[row] = now, chosen
                 for k in range(needs.first[chosen], needs.first[chosen + 1]):
                     hold(slots, use, needs.slot[k], needs.amount[k])
-                waiting = _push(ends, holder, waiting, end, row)
+                waiting = _push(ends, holder, waiting, int(end), row)
                 for a in range(next_ahead, len(ahead_at)):
                     if ahead_at[a] >= end:
                         break
@@ -102,19 +110,17 @@ def start_in_order(
 
 
 @njit(cache=True, nogil=True)
-def _choose(slots: Slots, needs: Needs, use: Int64s, rows: Rows, row: int) -> int:
-    """The option that a row gets now; −1 when none fits."""
-    best, least = -1, NEVER
-    for o in range(rows.first[row], rows.last[row]):
+def _nearest(slots: Slots, needs: Needs, use: Int64s, first: int, last: int) -> int:
+    """Of the options that fit, the one that borrows least far."""
+    best, least = first, NEVER
+    for o in range(first, last):
         if _fits(slots, needs, use, o):
             far = 0
             for k in range(needs.first[o], needs.first[o + 1]):
-                if rows.rather_next[row] and slots.up[needs.slot[k]] >= 0:
+                if slots.up[needs.slot[k]] >= 0:
                     far = max(far, distance(slots, use, needs.slot[k], needs.amount[k]))
             if far < least:
                 best, least = o, far
-            if not rows.rather_next[row]:
-                break
     return best
 
 

@@ -143,6 +143,8 @@ class Nodes:
 
     def hold(self, pieces: Pieces) -> bool:
         """Whether pods fit when no others are there."""
+        if not pieces:
+            return True
         taken: Counter[tuple[int, int, int]] = Counter()
         for (cell, size), pods in pieces.items():
             if size > self._largest[cell]:
