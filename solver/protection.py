@@ -44,7 +44,7 @@ GOES_ON = 0.5
 HISTORY = 200
 """Fewest jobs of a history to learn from."""
 
-MARGIN = 0.05
+MARGIN = 0.03
 """A setting is changed when the objective gets better by more than this part of it."""
 
 FIRST, NORMAL, LAST = 0, 1, 2
