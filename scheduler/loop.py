@@ -54,8 +54,9 @@ BREATH = 0.05
 LAST_SECONDS = 5.0
 """How long a loop that was stopped waits for its last releases."""
 
-REFUSED_PAUSE = 60 * SECOND
-"""How long an object that the cluster would not let us release is left alone (milliseconds)."""
+REFUSED_PAUSE, LONGEST_PAUSE = 2 * SECOND, 60 * SECOND
+"""How long an object that the cluster would not let us release is left alone, first and at most (milliseconds). An
+apiserver that has just started refuses what it will allow in a moment."""
 
 _REJECTED = {
     int(pb.NEVER_FITS): ("NeverFits", "can never be admitted: {}"),
@@ -165,6 +166,8 @@ class Loop:
         self._released: set[str] = set()
         """Uids of Workloads that we have released, or are releasing, as long as the cluster may not show it."""
         self._sent: list[_Sent] = []
+        self._refusals: Counter[str] = Counter()
+        """How often the release of Workloads was refused, by uid."""
         self._seen: dict[str, int] = {}
         """When each waiting Workload was first seen, by uid."""
         self._shunned: dict[str, int] = {}
@@ -455,9 +458,12 @@ class Loop:
             self._metrics.release_latency(latency)
         if outcome not in (Release.DONE, Release.NOT_GATED):
             self._released.discard(item.uid)
-            pause = SECOND if outcome == Release.TRY_AGAIN else REFUSED_PAUSE
+            pause = SECOND
+            if outcome != Release.TRY_AGAIN:
+                pause = min(LONGEST_PAUSE, REFUSED_PAUSE * 4 ** min(9, self._refusals[item.uid]))
+                self._refusals[item.uid] += 1
             self._shunned[item.uid] = self._cluster.now() + pause
-        if outcome == Release.REFUSED:
+        if outcome == Release.REFUSED and self._refusals[item.uid] > 1:
             self._news.once(Complaint(item.root, "ReleaseRefused", f"cannot be released: {result.message}"))
         if outcome == Release.DONE and sent.lost is not None:
             self._news.once(let_go(sent.lost))
@@ -486,6 +492,7 @@ class Loop:
         self._released &= there | {lost.item.uid for lost in snapshot.stranded}
         self._seen = {item.uid: self._seen.get(item.uid, snapshot.now) for item in snapshot.items}
         self._shunned = {uid: until for uid, until in self._shunned.items() if until > snapshot.now}
+        self._refusals = Counter({uid: count for uid, count in self._refusals.items() if uid in there})
 
     def _clock_was_set(self, back: int) -> None:
         """Forget what is remembered by a clock that has been set back: all of it would be in the future for so long."""

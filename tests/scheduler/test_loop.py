@@ -300,7 +300,7 @@ def test_one_release_that_fails(cluster: MemoryCluster, answer: Any, reason: str
 
 
 def test_refused_work_is_left_alone_for_a_while(cluster: MemoryCluster) -> None:
-    """A release that was refused for good is tried again after a minute, not on each round."""
+    """A release that was refused is tried again after 2 s, then less and less often, at last once a minute."""
     tries: list[str] = []
 
     def refuse(target: Reference) -> ReleaseResult:
@@ -310,10 +310,12 @@ def test_refused_work_is_left_alone_for_a_while(cluster: MemoryCluster) -> None:
     cluster.job("job")
     cluster.release = refuse  # type: ignore[method-assign]
     loop = Loop(cluster, InlinePlanner(solve), SETTINGS)
-    rounds(loop, cluster, 55)
+    rounds(loop, cluster, 1.5)
     assert len(tries) == 1
-    rounds(loop, cluster, 10)
-    assert len(tries) == 2
+    rounds(loop, cluster, 53)
+    assert len(tries) == 4
+    rounds(loop, cluster, 55)
+    assert len(tries) == 5
 
 
 def test_release_that_the_watch_has_not_seen(cluster: MemoryCluster) -> None:
