@@ -68,6 +68,14 @@ def observer(cluster: LocalCluster) -> Iterator[Observer]:
         yield observer
 
 
+def run(*words: object) -> dict[str, Any]:
+    """What a command of ours prints, as JSON."""
+    done = subprocess.run([COMMAND, *map(str, words)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    told: dict[str, Any] = json.loads(done.stdout)
+    return told
+
+
 def events_of(team: Team, job: str, reason: str) -> list[str]:
     path = f"/api/v1/namespaces/{team.name}/events?fieldSelector=reason%3D{reason},involvedObject.name%3D{job}"
     return [event["message"] for event in team.cluster.api("GET", path)["items"]]
@@ -80,7 +88,7 @@ def test_observe_and_enforce_by_one_edit(
     team, other = make_team(4), make_team(4)
     jobs = [f"job-{number}" for number in range(4)]
     for job in jobs:
-        team.job(job, gpus=2, run_for=1.5)
+        team.job(job, gpus=2, run_for=1.5, annotations={"punctual.kueue/deadline": "2s"})
     team.job("parked", gpus=1, run_for=1, annotations=MUCH_LATER)
     other.job("parked", gpus=1, run_for=1, annotations=MUCH_LATER)
     wait_for(lambda: sum(observer.run(team.name, job).running > 0 for job in jobs) == 2, "the first pair to run")
@@ -99,6 +107,10 @@ def test_observe_and_enforce_by_one_edit(
     check_runs(observer, team, everything, gpus=4)
     assert [team.get_job(job)["status"].get("succeeded") for job in everything] == [1] * len(everything)
     assert gates_of(other.get_job("parked")) == [GATE], "another queue's work is none of this"
+    told = run("observe", "-o", "json", "--kubeconfig", team.cluster.kubeconfig)
+    assert told["workloads"] >= len(everything)
+    assert {f"{team.name}/{job}" for job in jobs} <= {fate["name"] for fate in told["jobs"]}
+    assert told["real"]["missed"] > 0  # the second pair cannot be done in two seconds
 
 
 def test_a_bad_policy_leaves_the_last_good_one(team: Team, punctual: Punctual, policy: Written) -> None:
@@ -110,8 +122,7 @@ def test_a_bad_policy_leaves_the_last_good_one(team: Team, punctual: Punctual, p
     assert "line 2: mode: is 'enforced'; must be 'enforce' or 'observe'" in message
     assert "the policy cannot be read; the last good one goes on" in punctual.log("controller")
     assert gates_of(team.job("free", gpus=1, run_for=1)) == []
-    command = [COMMAND, "policy", "show", "-o", "json", "--kubeconfig", team.cluster.kubeconfig]
-    shown: dict[str, Any] = json.loads(subprocess.run(command, capture_output=True, text=True).stdout)
+    shown = run("policy", "show", "-o", "json", "--kubeconfig", team.cluster.kubeconfig)
     assert shown["policy"]["clusterQueues"][team.name]["mode"] == "observe"
     assert "the last good one goes on" in shown["remarks"][0]
 
