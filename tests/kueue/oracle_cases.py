@@ -328,8 +328,9 @@ class _Draw:
             requests = {r: n for r, n in requests.items() if random.random() < 0.7}
             limited, sandboxed = random.random() < 0.6, random.random() < 0.4
         chance = random.random()
-        if chance < 0.06:
-            requests[SLICE] = requests.pop(GPU, 1)
+        if chance < 0.06 and self.extras == Extras():
+            # Not beside what slices are counted as: Kueue adds the two or keeps one of them, at random.
+            requests = {SLICE: requests.get(GPU, 1)} | {r: n for r, n in requests.items() if r not in (GPU, "cpu")}
         elif chance < 0.1:
             requests[IGNORED] = 1
         count = random.choice([1, 1, 2, 3])
