@@ -47,7 +47,7 @@ def controller(
     context: Annotated[str | None, typer.Option(metavar="NAME", help="Context of the kubeconfig.")] = None,
     http: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Where to serve /metrics, /healthz and /readyz; port 0: any.")
-    ] = "0.0.0.0:8080",
+    ] = "127.0.0.1:8080",
     leader_elect: Annotated[
         bool, typer.Option(help="Compete for a Lease, so that several replicas can run and one acts.")
     ] = True,

@@ -6,6 +6,7 @@ import json
 import logging
 import socket
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -183,13 +184,31 @@ def test_wrong_usage(punctual: Callable[..., Result], words: tuple[str, ...]) ->
     assert punctual(*words).exit_code == 2
 
 
+def test_plan_says_that_no_controller_runs(punctual: Callable[..., Result], fake: FakeApiServer) -> None:
+    """On a live cluster: without a Lease, with one that is not held, or not renewed for long; else not a word."""
+    leases, nothing = "/apis/coordination.k8s.io/v1/leases", "no controller runs"
+    assert "there is no Lease punctual-system/punctual-controller" in punctual("plan").stderr
+    now = datetime.now(UTC)
+    for holder, renewed, said in (
+        ("", now, "nobody holds"),
+        ("me", now - timedelta(minutes=2), "last renewed at"),
+        ("me", now, ""),
+    ):
+        spec = {"holderIdentity": holder, "renewTime": renewed.strftime("%Y-%m-%dT%H:%M:%S.%fZ")}
+        fake.put(leases, {"metadata": {"name": "punctual-controller", "namespace": "punctual-system"}, "spec": spec})
+        result = punctual("plan")
+        assert result.exit_code == 0
+        assert said in result.stderr
+        assert (nothing in result.stderr) == bool(said)
+
+
 def test_no_cluster(tmp_path: Path) -> None:
-    """A kubeconfig that is not there is told with its name, in one line, for both commands."""
+    """A kubeconfig that is not there is told with its name, in one line, alike for all commands."""
     missing = str(tmp_path / "missing")
-    for words in (["release", "--all"], ["controller", "--solver", "unix:///x", "--http", "127.0.0.1:0"]):
+    for words in (["release", "--all"], ["controller", "--solver", "unix:///x", "--http", "127.0.0.1:0"], ["plan"]):
         result = CliRunner().invoke(app, [*words, "--kubeconfig", missing])
         assert result.exit_code == 2
-        assert "no cluster to talk to" in result.output
+        assert result.output.startswith("error: no cluster to talk to")
         assert missing in result.output
 
 

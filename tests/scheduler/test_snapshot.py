@@ -602,7 +602,7 @@ def test_what_kueue_refuses_is_said(cluster: MemoryCluster) -> None:
 
 
 def test_work_that_passes_by_the_plan_is_put_on_record(cluster: MemoryCluster) -> None:
-    """Who let it pass and why is said on it, waiting or running; a reason alone, which anybody may write, says nothing."""
+    """Who let it pass and why is said on it, waiting or running; a reason alone, which anybody may write, is none."""
     cluster.job("urgent", gates="", bypass="outage of prod", bypassed_by="alice")
     cluster.job("claims", gates="", bypass="me first")
     before = snapshot(cluster)
