@@ -60,6 +60,11 @@ class Punctual:
         """Where the planner listens."""
         return f"unix://{self.folder}/solver.sock"
 
+    @property
+    def ledger(self) -> Path:
+        """Where the controller writes what became of work."""
+        return self.folder / "ledger.db"
+
     def start(self) -> None:
         """Both, until they work."""
         self.start_solver()
@@ -80,7 +85,8 @@ class Punctual:
         """The controller; does not wait until it leads."""
         self._start(
             "controller", "--solver", self.address, "--kubeconfig", str(self.kubeconfig),
-            "--http", f"127.0.0.1:{self.port}", "--identity", self.identity, "--log-format", "json", *self.options,
+            "--http", f"127.0.0.1:{self.port}", "--identity", self.identity, "--log-format", "json",
+            "--ledger", str(self.ledger), *self.options,
         )  # fmt: skip
 
     def runs(self, name: str) -> bool:
