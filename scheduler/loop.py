@@ -488,8 +488,8 @@ class Loop:
     # --- memory and numbers --------------------------------------------------------------------------------------
 
     def _remember(self, snapshot: Snapshot) -> None:
-        there = {item.uid for item in snapshot.items}
-        self._released &= there | {lost.item.uid for lost in snapshot.stranded}
+        there = {item.uid for item in (*snapshot.items, *(lost.item for lost in snapshot.stranded))}
+        self._released &= there
         self._seen = {item.uid: self._seen.get(item.uid, snapshot.now) for item in snapshot.items}
         self._shunned = {uid: until for uid, until in self._shunned.items() if until > snapshot.now}
         self._refusals = Counter({uid: count for uid, count in self._refusals.items() if uid in there})
