@@ -45,6 +45,7 @@ def events(team: Team) -> set[str]:
     return {event["reason"] for event in team.cluster.api("GET", path)["items"]}
 
 
+@pytest.mark.long
 def test_nothing_is_claimed_while_kueue_ignores_gates(
     team: Team, punctual: Punctual, without_gates: None, record_property: object
 ) -> None:

@@ -399,6 +399,8 @@ def test_the_controller_patches_annotations_only(team: Team, controller: Any, ch
 
 def test_gates_go_first(team: Team, wait_until: Any) -> None:
     """Uninstalling begins with the gates: new Jobs wait no more, while the guards still hold what waits."""
+    # An apiserver (1.36.3) whose gates were deleted and made again goes on reading their parameters as they were then:
+    # tests that edit the policy come before this one.
     cluster = team.cluster
     team.job("waits")
     cluster.kubectl("delete", "-k", MANIFESTS / "gates")

@@ -30,6 +30,7 @@ def since(team: Team, job: str, condition: str) -> int:
     return parse_instant(found["lastTransitionTime"])
 
 
+@pytest.mark.long
 def test_each_job_is_there_once_also_after_a_restart(team: Team, punctual: Punctual) -> None:
     """Jobs succeed, fail, are interrupted and deleted, and the controller is killed midway: the ledger has each once.
 

@@ -62,6 +62,7 @@ def test_the_workload_of_a_job_is_the_one_that_kueue_makes(team: Team, priority_
         assert ours["spec"] == real["spec"], name
 
 
+@pytest.mark.long
 def test_jobs_are_admitted_in_the_order_and_with_the_quota_of_a_real_kueue(make_team: Callable[..., Team]) -> None:
     """Jobs of mixed sizes, one a second, on four GPUs: who is admitted after whom, and what is written, is the same."""
     script = {"first": (4, 7), "a": (3, 3), "b": (2, 3), "c": (1, 3), "d": (4, 2)}

@@ -1,4 +1,7 @@
-"""A policy that is edited while work runs and waits, on a real Kueue: no job is lost, none runs twice."""
+"""A policy that is edited while work runs and waits, on a real Kueue: no job is lost, none runs twice.
+
+By its name it runs before ``test_manifests.py``, which says why that matters.
+"""
 
 from __future__ import annotations
 
@@ -81,6 +84,7 @@ def events_of(team: Team, job: str, reason: str) -> list[str]:
     return [event["message"] for event in team.cluster.api("GET", path)["items"]]
 
 
+@pytest.mark.long
 def test_observe_and_enforce_by_one_edit(
     make_team: Callable[..., Team], punctual: Punctual, observer: Observer, policy: Written
 ) -> None:
