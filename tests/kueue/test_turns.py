@@ -100,6 +100,7 @@ def robbed(observer: Observer, quota: Shared) -> list[str]:
     return [*found, *map(str, sorted(runs.items(), key=lambda run: run[1].reserved))] if found else []
 
 
+@pytest.mark.long
 def test_others_are_served_no_later(
     make_team: Callable[..., Team],
     guest: Guests,
