@@ -15,12 +15,14 @@ from pathlib import Path
 import pytest
 
 from scheduler.ledger import Ledger
-from tests.scheduler.ledger.postgres import Postgres
+from tests.scheduler.ledger.postgres import Postgres, missing
 
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Postgres]:
     """A PostgreSQL; a test that ends it starts it again."""
+    if why := missing():
+        pytest.skip(why)
     server = Postgres()
     try:
         server.make()

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -59,9 +60,9 @@ class Postgres:
     def kill(self) -> None:
         """End it without a warning, and all that it has started."""
         assert self._server is not None
-        children = subprocess.run(["pgrep", "-P", str(self._server.pid)], capture_output=True, text=True).stdout
-        for process in (self._server.pid, *(int(child) for child in children.split())):
-            os.kill(process, signal.SIGKILL)
+        for process in (self._server.pid, *_children(self._server.pid)):
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
         self._server.wait()
 
     def remove(self) -> None:
@@ -77,6 +78,23 @@ class Postgres:
             connection.execute("DROP SCHEMA public CASCADE")
             connection.execute("CREATE SCHEMA public")
         return f"postgresql://punctual@/postgres?host={self.folder}"
+
+
+def _children(parent: int) -> list[int]:
+    """Processes that it has started and that still run. (A bare machine has no ``pgrep``.)"""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            pid, (_, above, *_) = int(stat.parent.name), stat.read_text().rpartition(")")[2].split()
+            found += [pid] if int(above) == parent else []
+    return found
+
+
+def missing() -> str:
+    """Why no PostgreSQL can run here; empty if it can."""
+    if _NOT_ROOT and subprocess.run([*_NOT_ROOT, "true"], capture_output=True).returncode:
+        return "PostgreSQL does not run as root, and this machine allows no user namespace"
+    return ""
 
 
 _NOT_ROOT = ["unshare", "--user"] if os.geteuid() == 0 else []
