@@ -87,13 +87,15 @@ class Team:
         spec
             Added to the Job's spec.
         owner
-            The Job that controls it.
+            The Job that controls it. Kueue's webhook refuses the child while its cache has no such parent.
         """
         body = self.job_body(name, gpus, run_for, annotations, labels=labels, queue=queue, fails=fails)
         body["spec"] |= {"parallelism": parallelism, "completions": parallelism, **(spec or {})}
-        if owner is not None:
-            body["metadata"]["ownerReferences"] = [owner]
-        return dict(self.cluster.api("POST", self.jobs + ("?dryRun=All" if dry_run else ""), body))
+        path = self.jobs + ("?dryRun=All" if dry_run else "")
+        if owner is None:
+            return dict(self.cluster.api("POST", path, body))
+        body["metadata"]["ownerReferences"] = [owner]
+        return dict(wait_for(lambda: self.cluster.api("POST", path, body), "Kueue to know the parent"))
 
     def job_body(
         self,

@@ -296,7 +296,7 @@ def test_users_make_no_children_that_pass_by(team: Team, alice: Any, wait_until:
     workload = workload_body("w", team.queue, ownerReferences=[{**owner, "controller": False}])
     with pytest.raises(ApiError, match="alice may not create a Workload that has an owner"):
         alice("POST", team.workloads, workload)
-    team.cluster.api("POST", team.jobs, body)
+    team.job("child", owner=owner)
     wait_until(lambda: team.admitted("child"), "what the guard is there for")
 
 
