@@ -30,7 +30,7 @@ from solver.decode_admission import Admission
 from solver.preemption import LOWER_OR_NEWER, Holders, evict
 from solver.preemption import NEVER as NOBODY
 from solver.problem import NEVER, Int8s, Options, Problem, State
-from solver.quota import Bools, Int32s, Int64s, TreeArrays, inner, take
+from solver.quota import Bools, Int32s, Int64s, TreeArrays, inner, take_all
 
 _PENDING, _IN_FLIGHT, _FOREIGN = int(State.PENDING), int(State.IN_FLIGHT), int(State.FOREIGN)
 
@@ -143,7 +143,7 @@ def dispatch(
     strict = np.zeros(len(tree.parent), dtype=np.bool_)
     strict[tree.queue_node[tree.strict_fifo & (tree.queue_node >= 0)]] = True
     usage, busy = tree.no_usage(), problem.busy
-    _use(tree.arrays, usage, busy.node, busy.cell, np.where(busy.start <= 0, busy.amount, 0))
+    take_all(tree.arrays, usage, busy.node, busy.cell, np.where(busy.start <= 0, busy.amount, 0))
     priority = problem.priority.astype(np.int64)
     kueue = np.lexsort((problem.state == State.PENDING, problem.created, -priority))
     rank = np.empty(len(problem), dtype=np.int64)
@@ -191,12 +191,6 @@ def _alike(problem: Problem, admission: Admission) -> Int64s:
     alone = by_age[admission.queue]
     alike[alone] = len(problem.options.node) * len(priorities) + np.arange(np.count_nonzero(alone))
     return alike
-
-
-@njit(cache=True, nogil=True)
-def _use(tree: TreeArrays, usage: Int64s, node: Int32s, cell: Int32s, amount: Int64s) -> None:
-    for k in range(len(node)):
-        take(tree, usage, node[k], cell[k], amount[k])
 
 
 @njit(cache=True, nogil=True)
@@ -263,7 +257,7 @@ def _walk(
             mode, _ = _ask(tree, queues, shapes, usage, choice, rows, row)
             if mode < PREEMPTS:
                 in_vain[rows.alike[row]] = changes
-        length = _stretched(shapes, choice, rows, row)
+        length = _stretched(options, choice, rows, row)
         if (
             mode >= PREEMPTS
             and _worth_it(rows, row, mode == PREEMPTS, length, honour)
@@ -311,14 +305,13 @@ def _admit(tree: TreeArrays, choice: Choice, usage: Int64s, node: int) -> None:
 
 
 @inner
-def _stretched(shapes: Shapes, choice: Choice, rows: _Rows, row: int) -> int:
-    """How long a row runs with the pods that were chosen: the fewer, the longer."""
-    asked, given = 0, 0
-    first = shapes.first[rows.shape[row]]
-    for pod_set in range(first, shapes.first[rows.shape[row] + 1]):
-        asked += shapes.pods[pod_set]
-        given += choice.pods[pod_set - first]
-    return rows.duration[row] if given >= asked else int(rows.duration[row] * (asked / max(1, given)))
+def _stretched(options: Options, choice: Choice, rows: _Rows, row: int) -> int:
+    """How long a row runs with what was chosen: the less than a plan counts on, the longer."""
+    planned, option = 0, options.first[rows.pair[row]]
+    for k in range(options.need[option], options.need[option + 1]):
+        planned += options.amount[k]
+    given = choice.total.sum()
+    return rows.duration[row] if given >= planned else int(rows.duration[row] * (planned / max(1, given)))
 
 
 @inner

@@ -6,7 +6,7 @@ import numpy as np
 from numba import njit
 
 from solver.problem import Options, Problem
-from solver.quota import Bools, Int32s, Int64s, TreeArrays, available, take
+from solver.quota import Bools, Int32s, Int64s, TreeArrays, available, take_all
 
 
 def idle(problem: Problem, waiting: Bools) -> dict[tuple[str, str], float]:
@@ -31,7 +31,9 @@ def idle(problem: Problem, waiting: Bools) -> dict[tuple[str, str], float]:
         return {}
     tree, busy = problem.tree, problem.busy
     used = np.where((busy.start <= 0) & (busy.row >= 0), busy.amount, 0)
-    free = _free(tree.arrays, problem.options, tree.no_usage(), busy.node, busy.cell, used, tree.root, pairs)
+    usage = tree.no_usage()
+    take_all(tree.arrays, usage, busy.node, busy.cell, used)
+    free = _free(tree.arrays, problem.options, usage, tree.root, pairs)
     amounts: dict[tuple[str, str], float] = {}
     for node, cell in np.argwhere(free > 0).tolist():
         resource = tree.resources[cell % len(tree.resources)]
@@ -45,15 +47,10 @@ def _free(
     tree: TreeArrays,
     options: Options,
     usage: Int64s,
-    node: Int32s,
-    cell: Int32s,
-    amount: Int64s,
     root: Int32s,
     pairs: Int32s,
 ) -> Int64s:
     """By root and cell: the most that any of these pairs' queues may take."""
-    for k in range(len(node)):
-        take(tree, usage, node[k], cell[k], amount[k])
     free = np.zeros(usage.shape, dtype=np.int64)
     for pair in pairs:
         at = options.node[pair]

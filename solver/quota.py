@@ -155,6 +155,13 @@ def take(tree: TreeArrays, usage: Int64s, node: int, cell: int, amount: int) -> 
 
 
 @njit(cache=True, nogil=True)
+def take_all(tree: TreeArrays, usage: Int64s, node: Int32s, cell: Int32s, amount: Int64s) -> None:
+    """Take each ``amount`` of ``cell`` at ``node``: parallel columns, as those of :class:`solver.problem.Busy`."""
+    for k in range(len(node)):
+        take(tree, usage, node[k], cell[k], amount[k])
+
+
+@njit(cache=True, nogil=True)
 def fits(tree: TreeArrays, usage: Int64s, node: int, cells: Int32s, amounts: Int64s) -> bool:
     """Whether a ClusterQueue may take all amounts now. ``cells`` are distinct."""
     for k in range(len(cells)):  # noqa: SIM110  (numba has no generators in all())

@@ -46,7 +46,7 @@ from solver.decode import decode
 from solver.decode_admission import decode_admission
 from solver.explain import explain
 from solver.preemption import Whom
-from solver.quota import take
+from solver.quota import take_all
 
 API = "kueue.x-k8s.io/v1beta2"
 VERSIONS = {"Namespace": "v1", "LimitRange": "v1", "RuntimeClass": "node.k8s.io/v1"}
@@ -134,8 +134,7 @@ def expect(objects: Mapping[str, Mapping[str, Any]], uid: str) -> Expectation:
     request = snapshot(_Seen(objects)).request
     problem = decode(request)
     tree, usage = problem.tree, problem.tree.no_usage()
-    for k in range(len(problem.busy.node)):
-        take(tree.arrays, usage, problem.busy.node[k], problem.busy.cell[k], problem.busy.amount[k])
+    take_all(tree.arrays, usage, problem.busy.node, problem.busy.cell, problem.busy.amount)
     row = list(request.workloads.id).index(uid)
     queue, shape = request.workloads.cluster_queue[row], request.workloads.shape[row]
     admission = decode_admission(request, problem)

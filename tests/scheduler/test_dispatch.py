@@ -565,6 +565,14 @@ def test_fewer_pods_if_that_is_no_later() -> None:
     assert released(pool(4), [running, Row(0, 1, pb.PENDING, pods=4, min_pods=3, start=100)]) == []
 
 
+def test_work_that_can_only_have_fewer_pods_is_as_long_as_planned() -> None:
+    """A plan counts on the most pods that can ever be there: with so many a start is none too late."""
+    assert released(pool(4), [Row(0, 1, pb.PENDING, pods=6, min_pods=2, start=0)]) == [0]
+    running = Row(0, 2, pb.RUNNING)
+    assert released(pool(4), [running, Row(0, 1, pb.PENDING, pods=6, min_pods=2, start=50)]) == []
+    assert released(pool(4), [running, Row(0, 1, pb.PENDING, pods=6, min_pods=2, start=100)]) == [1]
+
+
 def test_fewer_pods_without_a_plan() -> None:
     """Work that no plan knows starts with the pods there is room for, and what it takes is not there for others."""
     running, other = Row(0, 3, pb.RUNNING), Row(0, 1, pb.PENDING, created=1)
