@@ -172,8 +172,6 @@ class Loop:
         """When each waiting Workload was first seen, by uid."""
         self._shunned: dict[str, int] = {}
         """Until when Workloads that could not be released are left alone, by uid."""
-        self._evicts: Mapping[str, Sequence[Reference]] = {}
-        """Whom Kueue is expected to evict for what was due last, by uid of the latter."""
         self._stranded = LetGo(self._settings.stranded_ms)
         self._unsupported: Mapping[str, tuple[Cause, ...]] = {}
         """As the log was told last."""
@@ -203,7 +201,7 @@ class Loop:
         self._remember(snapshot)
         problem = self._problem(snapshot)
         complaints: list[Complaint] = []
-        due: list[Item] = []
+        due: list[tuple[Item, Sequence[Reference]]] = []
         pause = self._settings.idle_seconds
         if problem is not None:
             with self._contained("dispatch"):
@@ -327,8 +325,11 @@ class Loop:
             self._metrics.error("queues")
             return None
 
-    def _due(self, snapshot: Snapshot, problem: Problem) -> tuple[list[Item], float]:
-        """What is to be released now, in order, and seconds until more may be due though nothing changes."""
+    def _due(self, snapshot: Snapshot, problem: Problem) -> tuple[list[tuple[Item, Sequence[Reference]]], float]:
+        """What is to be released now, in order, each with whom Kueue is expected to evict for it.
+
+        And seconds until more may be due though nothing changes.
+        """
         now = snapshot.now
         items = [snapshot.items[row] for row in problem.row]
         turn = turns(problem, self.plan)
@@ -346,10 +347,8 @@ class Loop:
             problem, items, turn, now, dates, free, lambda: [row for row, _ in fitting(free, False)]
         )
         found = fitting(free & settled, snapshot.request.policy.preemption == pb.HONOUR)
-        due = [items[row] for row, _ in found]
-        self._evicts = {
-            items[row].uid: [snapshot.items[victim].workload for victim in victims] for row, victims in found
-        }
+        due: list[tuple[Item, Sequence[Reference]]]
+        due = [(items[row], [snapshot.items[victim].workload for victim in victims]) for row, victims in found]
         waits = np.maximum(problem.release, turn.not_before)
         dates += waits[waits > 0].tolist()
         pause = min((date for date in dates if date > 0), default=self._settings.idle_seconds * SECOND) / SECOND
@@ -396,13 +395,13 @@ class Loop:
         dates += [date for date in (*(settle - age[young]).tolist(), *(wait - age[~settled]).tolist()) if date > 0]
         return settled
 
-    def _release(self, items: list[Item], now: int, room_since: float | None) -> None:
+    def _release(self, due: list[tuple[Item, Sequence[Reference]]], now: int, room_since: float | None) -> None:
         """Begin to take our gate off.
 
         ``room_since``: when quota came free that these take, on :func:`time.monotonic`'s clock.
         """
-        for item in items:
-            self._send(item, now, room_since, self._evicts.get(item.uid, ()))
+        for item, evicts in due:
+            self._send(item, now, room_since, evicts)
 
     def _let_go(self, leaving: Leaving, now: int) -> None:
         """Begin to take our gate off work that cannot be planned. What is due must not wait for many of these."""
@@ -429,8 +428,11 @@ class Loop:
 
     def _ended(self) -> list[tuple[Item, ReleaseResult]]:
         """The releases that have ended by now; what came of them is remembered."""
-        ended = [sent for sent in self._sent if sent.result.done()]
-        self._sent = [sent for sent in self._sent if not sent.result.done()] if ended else self._sent
+        ended: list[_Sent] = []
+        under_way: list[_Sent] = []
+        for sent in self._sent:  # asked once each: one may end at any moment
+            (ended if sent.result.done() else under_way).append(sent)
+        self._sent = under_way
         return [(sent.item, self._note(sent)) for sent in ended]
 
     def _release_one(self, item: Item) -> ReleaseResult:
@@ -535,11 +537,11 @@ class Loop:
             items = [snapshot.items[row] for row in problem.row.tolist()]
             waits = np.array([item.releasable and item.uid not in self._released for item in items], dtype=np.bool_)
             self._metrics.idle(idle(problem, waits & (problem.release <= 0)))
-        self._metrics.unsupported(
-            (queue, cause.name) for queue, causes in snapshot.unsupported.items() for cause in causes
-        )
         if snapshot.unsupported != self._unsupported:
             self._unsupported = snapshot.unsupported
+            self._metrics.unsupported(
+                (queue, cause.name) for queue, causes in self._unsupported.items() for cause in causes
+            )
             why = {queue: [cause.message for cause in causes] for queue, causes in self._unsupported.items()}
             log.warning("queues that are not supported: their work is left to Kueue", extra={"queues": why})
 

@@ -344,6 +344,35 @@ class Slow(MemoryCluster):
         return self.under_way.setdefault(target.name, Future())
 
 
+class EndsMeanwhile(Future[ReleaseResult]):
+    """A release that ends right after it was asked whether it had."""
+
+    def done(self) -> bool:
+        over = super().done()
+        if not over:
+            self.set_result(ReleaseResult(Release.TRY_AGAIN, "busy"))
+        return over
+
+
+def test_a_release_that_ends_while_it_is_looked_at_is_not_lost() -> None:
+    """One that failed that moment is tried again, also when another one had ended before it."""
+    cluster = Slow()
+    cluster.queue()
+    cluster.job("first", 2, deadline="1h")
+    cluster.job("second", 2, deadline="2h")
+    cluster.under_way |= {"first": Future(), "second": EndsMeanwhile()}
+    cluster.under_way["first"].set_result(ReleaseResult(Release.DONE))
+    loop = Loop(cluster, InlinePlanner(away), SETTINGS)
+    rounds(loop, cluster, 0.5)
+    cluster.under_way["second"] = Future()
+    cluster.under_way["second"].set_result(ReleaseResult(Release.DONE))
+    releases: list[str] = []
+    for _ in range(10):
+        cluster.time += SECOND
+        releases += [f"{item.root.name} {result.release.value}" for item, result in loop.step().releases]
+    assert "second done" in releases
+
+
 def test_releases_in_the_background() -> None:
     """The loop goes on while releases are under way: they are sent once, in order, and hold their quota meanwhile."""
     cluster = Slow()
