@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -147,6 +148,8 @@ class Sweeper:
         self._silence = Silence(api, namespace, name)
         self._stop = threading.Event()
         self._refused: set[str] = set()
+        self._attempts: Counter[str] = Counter()
+        """How often those were tried in vain that may work later, by uid."""
         self.released = 0
         """How many were released."""
 
@@ -253,14 +256,18 @@ class Sweeper:
             self._tells.event(gated.target, "Warning", "Swept", message)
         elif outcome is Release.REFUSED:
             self._refused.add(gated.target.uid)
+        elif outcome is Release.TRY_AGAIN:
+            self._attempts[gated.target.uid] += 1
 
     def _waiting(self) -> list[Gated]:
         try:
-            return find_gated(self._api, forbidden=self._cannot_list)
+            found = find_gated(self._api, forbidden=self._cannot_list)
         except ApiError as error:
             log.warning("what waits cannot be listed: %s", error)
             self._stop.wait(EVERY)
             return []
+        # What failed must not hold up what was not tried yet; among equals what is due first goes first.
+        return sorted(found, key=lambda gated: self._attempts[gated.target.uid])
 
     def _cannot_list(self, kind: str, words: str) -> None:
         """A kind that we may not list must not keep the others waiting."""

@@ -289,6 +289,22 @@ def test_the_lease_has_its_own_duration(fake: FakeApiServer, run: Callable[..., 
     assert gated(fake) == {"waits"}
 
 
+def test_one_that_fails_each_time_holds_up_no_other(fake: FakeApiServer, run: Callable[..., Running]) -> None:
+    """However long one takes that may work later: what was not tried yet goes first when work is listed anew."""
+    put(fake, "broken", due="1h")
+    put(fake, "sound", due="2h")
+    renew(fake)
+
+    def fail(method: str, path: str) -> None:
+        if method == "PATCH" and path.endswith("/broken"):
+            raise Refusal(500, "a webhook does not answer")
+
+    fake.hooks.append(fail)
+    running = run(rate=2)  # one attempt is all that there is time for before the next list
+    eventually(lambda: "sound" not in gated(fake))
+    assert (gated(fake), running.sweeper.released) == ({"broken"}, 1)
+
+
 def test_one_that_is_refused_stops_no_other(fake: FakeApiServer, run: Callable[..., Running]) -> None:
     """What cannot be released is tried once and counted; the others go."""
     put(fake, "guarded", due="1h")
