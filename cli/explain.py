@@ -84,6 +84,8 @@ def explain(
     from solver.whatif import what_if
 
     told = Console(stderr=True, soft_wrap=True, highlight=False)
+    if gate_all and not files:
+        raise typer.BadParameter("works with files only: a gate cannot be put on what a cluster has already")
     instant = instant_of(now)
     tune = partial(tuned, effort, None, None, seed)
     tune(Settings())
@@ -92,6 +94,8 @@ def explain(
         with busy(told, "reading"):
             read = read_files(files, instant, gate_all) if files else look_at_cluster(instant, kubeconfig, context)
             seen = snapshot(read.cluster, tune(policy_of(policy) if policy else read.settings))
+        for remark in read.remarks:
+            told.print(str(remark), markup=False)
         solve = solver_at(solver)
         with busy(told, "planning"):
             response = solve(seen.request)

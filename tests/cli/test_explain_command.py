@@ -50,3 +50,11 @@ def test_a_job_that_is_not_there(run) -> None:
     result = run("vision/nothing")
     assert result.exit_code == 2
     assert "there is no vision/nothing among the 8 workloads here" in result.stderr
+
+
+def test_what_is_wrong_with_the_input_is_said(run, tmp_path) -> None:
+    """A file that cannot be read is told beside the answer, and --gate-all without files is wrong usage."""
+    (tmp_path / "broken.yaml").write_text("{")
+    assert "broken.yaml" in run("-f", str(tmp_path), "vision/pretrain").stderr
+    result = CliRunner().invoke(app, ["explain", "vision/pretrain", "--gate-all"])
+    assert (result.exit_code, "works with files only" in result.stderr) == (2, True)
