@@ -96,7 +96,8 @@ class Recorder:
         self._writer = writer
         self._open: dict[str, Entry] = {}
         """What has not ended, as it was written last, by uid."""
-        self._looked: dict[str, tuple[Work, Item | None]] = {}
+        self._looked: dict[str, tuple[Work, Item | None] | None] = {}
+        """What was seen last of each Workload, by uid; None where it is to be written anew."""
         self._plan: PlanInForce | None = None
         self._planned: dict[str, int] = {}
         """Start that the last plan gave to what waits, by uid."""
@@ -128,9 +129,10 @@ class Recorder:
         if self._writer is not None:
             if (past := self._writer.past()) is not None:
                 changed += self._go_on(past, works, snapshot.now)
-            if self._writer.wants_all():
-                self._looked.clear()
-                self._open = {uid: replace(entry, updated=0) for uid, entry in self._open.items()}
+            for uid in self._writer.wanted() & self._looked.keys():
+                self._looked[uid] = None
+                if uid in self._open:
+                    self._open[uid] = replace(self._open[uid], updated=0)
         for uid, work in works.items():
             item, before = work.item, self._looked.get(uid)
             if before is not None and before[0] is work and (before[1] is item or _same(before[1], item)):
@@ -169,18 +171,18 @@ class Recorder:
 
     def _gone(self, snapshot: Snapshot, works: Mapping[str, Work]) -> list[Entry]:
         """What is not there any more."""
+        if len(self._looked) <= len(works):
+            return []
         gone = []
-        if len(self._looked) > len(works) or self._open.keys() - works.keys():
-            there = works.keys() | {each.target.uid for each in snapshot.complaints if each.reason == "Unreadable"}
-            for uid in self._open.keys() - there:
-                entry = self._open.pop(uid)
+        there = works.keys() | {each.target.uid for each in snapshot.complaints if each.reason == "Unreadable"}
+        for uid in self._looked.keys() - there:
+            del self._looked[uid]
+            self._planned.pop(uid, None)
+            self._learnt.discard(uid)
+            if (entry := self._open.pop(uid, None)) is not None:
                 runs = _ended(entry.runs, snapshot.now, Outcome.DELETED)
                 outcome = replace(entry, outcome=Outcome.DELETED, ended=snapshot.now, updated=snapshot.now, runs=runs)
                 gone.append(outcome)
-            for uid in self._looked.keys() - there:
-                del self._looked[uid]
-                self._planned.pop(uid, None)
-                self._learnt.discard(uid)
         return gone
 
     def _learn(self, entry: Entry) -> None:
@@ -258,8 +260,10 @@ def _entry(known: Entry | None, work: Work, item: Item | None, planned: int | No
     runs = _runs(known.runs if known else (), work, planned)
     started = runs[-1].started if runs else None
     usage = record.usage or (known.usage if known else ())
-    deadline = item.deadline if item else known.deadline if known else work.wishes.deadline
-    used = known if known is not None and known.runs else item
+    seen = item or known
+    deadline = seen.deadline if seen else work.wishes.deadline
+    used = known if known is not None and known.runs else seen
+    said = 1.0 if work.wishes.weight is None else work.wishes.weight
     entry = Entry(
         uid=facts.reference.uid,
         name=work.name,
@@ -269,24 +273,18 @@ def _entry(known: Entry | None, work: Work, item: Item | None, planned: int | No
         managed=bool((known and known.managed) or (item and (item.gated or item.state == State.IN_FLIGHT))),
         deadline=deadline,
         earliest_start=work.wishes.earliest_start,
-        weight=item.weight
-        if item
-        else known.weight
-        if known
-        else 1.0
-        if work.wishes.weight is None
-        else work.wishes.weight,
+        weight=seen.weight if seen else said,
         hard=bool(work.wishes.hard),
         priority_class=facts.priority_class,
-        bypassed_by=item.bypassed_by if item else known.bypassed_by if known else "",
+        bypassed_by=seen.bypassed_by if seen else "",
         planned_start=runs[-1].planned_start if runs else None,
         started=started,
         interruptions=max(record.evictions, known.interruptions if known else 0, sum(_broken(run) for run in runs)),
         flavor=_flavor(usage),
         gpus=sum(held for _, resource, held in usage if is_gpu(resource)) or record.traits.gpus,
         usage=usage,
-        estimate=used.estimate if used else known.estimate if known else None,
-        estimate_source=used.estimate_source if used else known.estimate_source if known else "",
+        estimate=used.estimate if used else None,
+        estimate_source=used.estimate_source if used else "",
         user_estimate=work.wishes.duration,
         runs=runs,
         deadlines=_edits(known, deadline, created, now),

@@ -8,6 +8,8 @@ from __future__ import annotations
 from sqlalchemy import BigInteger, Boolean, Column, Float, Index, Integer, MetaData, Table, Text
 from sqlalchemy.types import JSON
 
+from scheduler.family import FAMILY_FIELDS
+
 metadata = MetaData()
 
 workload = Table(
@@ -15,10 +17,7 @@ workload = Table(
     metadata,
     Column("uid", Text, primary_key=True),
     Column("name", Text, nullable=False),
-    *(
-        Column(name, Text, nullable=False)
-        for name in ("namespace", "local_queue", "cluster_queue", "kind", "image", "shape", "stem", "label")
-    ),
+    *(Column(name, Text, nullable=False) for name in FAMILY_FIELDS),
     Column("managed", Boolean, nullable=False),
     Column("submitted_ms", BigInteger, nullable=False),
     Column("deadline_ms", BigInteger),

@@ -94,7 +94,10 @@ class LedgerWriter:
         self._wanted, self._stop = threading.Event(), threading.Event()
         self._idle = threading.Condition(self._lock)
         self._past: Past | None = None
-        self._read_past = self._open = self._fails = self._lost_some = self._again = self._over = False
+        self._read_past = self._open = self._fails = self._over = False
+        self._lost: set[str] = set()
+        """Uids of entries that were dropped since the last time that all was written."""
+        self._again: set[str] = set()
         self._prune_at = 0.0
         self._thread = threading.Thread(target=self._run, name="ledger", daemon=True)
         registry = registry or CollectorRegistry()
@@ -131,8 +134,8 @@ class LedgerWriter:
             if too_many > 0:
                 for uid in list(islice(self._entries, too_many)):
                     del self._entries[uid]
+                    self._lost.add(uid)
                 self._dropped.inc(too_many)
-                self._lost_some = True
         self._wanted.set()
 
     def past(self) -> Past | None:
@@ -150,10 +153,10 @@ class LedgerWriter:
         """Whether something about this Workload waits to be written."""
         return uid in self._entries
 
-    def wants_all(self) -> bool:
-        """Whether some were dropped and could be written now: true once each time."""
+    def wanted(self) -> set[str]:
+        """Uids of entries that were dropped and could be written now: told once."""
         with self._lock:
-            again, self._again = self._again, False
+            again, self._again = self._again, set()
         return again
 
     def flush(self, seconds: float) -> bool:
@@ -210,7 +213,7 @@ class LedgerWriter:
         self._fails = False
         self._up.set(1)
         with self._lock:
-            self._again, self._lost_some = self._again or self._lost_some, False
+            self._again, self._lost = self._again | self._lost, set()
 
     def _batch(self) -> list[Entry]:
         with self._lock:
