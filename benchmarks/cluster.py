@@ -189,7 +189,7 @@ def measure(
         kubeconfig = cluster.kubeconfig_as(token, cluster.folder / "controller.kubeconfig")
         processes = stack.enter_context(_punctual(kubeconfig, folder, progress))
         _park(cluster, observer, gated, progress)
-        begun = _size(folder / "controller.log")
+        begun = (folder / "controller.log").stat().st_size
         punctual = _half(cluster, observer, "planned", work, progress)
         punctual |= _latency(folder / "controller.log", begun)
         punctual |= {f"{name} peak MiB": float(process.usage().peak) for name, process in processes.items()}
@@ -327,8 +327,9 @@ def figures(work: Sequence[Planned], created: dict[str, float], runs: dict[str, 
     dict
         ``due`` jobs with a deadline, ``missed`` of them; ``interrupted`` starts (evictions, and pods beyond the first);
         ``idle GPU-seconds``: GPUs of the quota on which no pod ran while a job waited; ``refill ms``: median time from
-        a job's end to the next admission while jobs waited; ``waits``: median and 95th percentile, in seconds, from
-        creation to a running pod, by GPUs; ``seconds`` from the first creation to the last end.
+        a job's end to the next admission while jobs waited, left out if none did; ``waits``: median and 95th
+        percentile, in seconds, from creation to a running pod, by GPUs; ``seconds`` from the first creation to the
+        last end.
     """
     due = [job for job in work if job.due is not None]
     missed = [job for job in due if runs[job.name].finished > created[job.name] + (job.due or 0)]
@@ -337,12 +338,13 @@ def figures(work: Sequence[Planned], created: dict[str, float], runs: dict[str, 
         waited = sorted(runs[job.name].running - created[job.name] for job in work if job.gpus == size)
         if waited:
             waits[str(size)] = {"p50": round(_quantile(waited, 0.5), 2), "p95": round(_quantile(waited, 0.95), 2)}
+    refill = _refill(created, runs)
     return {
         "due": len(due),
         "missed": len(missed),
         "interrupted": sum(run.evictions + max(0, len(run.pods) - 1) for run in runs.values()),
         "idle GPU-seconds": round(_idle(work, created, runs), 1),
-        "refill ms": round(1000 * _refill(created, runs)),
+        **({} if math.isnan(refill) else {"refill ms": round(1000 * refill)}),
         "waits": waits,
         "seconds": round(max(run.finished for run in runs.values()) - min(created.values()), 1),
     }
@@ -394,10 +396,6 @@ def _latency(log: Path, begun: int) -> dict[str, float]:
         "release p50 ms": round(_quantile(taken, 0.5), 1),
         "release p95 ms": round(_quantile(taken, 0.95), 1),
     }
-
-
-def _size(file: Path) -> int:
-    return file.stat().st_size
 
 
 @contextmanager

@@ -48,6 +48,13 @@ def test_figures_are_counted_as_they_are_described() -> None:
     assert found["seconds"] == 23
 
 
+def test_nobody_waits() -> None:
+    """Where no job waits at another one's end there is no refill to tell."""
+    work = [Planned("only", 0, gpus=8, seconds=10, estimate=11, due=12.0)]
+    runs = {"only": Run(running=101, ended=110, reserved=100.5, finished=111, pods={"a"})}
+    assert "refill ms" not in figures(work, {"only": 100.0}, runs)
+
+
 @pytest.mark.parametrize(
     ("change", "holds"),
     [
