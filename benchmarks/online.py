@@ -22,8 +22,9 @@ import numpy as np
 from simulator.baselines import CONSERVATIVE, EASY, backfill
 from simulator.online import Among, Order, Policy, replay, score
 from simulator.traces import chronus, elasticflow, swf
+from simulator.traces.table import packed
 from simulator.traces.trace import Trace
-from simulator.tune import learned
+from simulator.tune import HOPELESS, learned
 from solver.protection import HOUR, Protection, Score
 from solver.quota import Int64s
 
@@ -31,9 +32,6 @@ WEEK = 7 * 24 * HOUR
 
 SIGMA = 0.5775
 """Estimates with noise are the true durations times a log-normal factor of this σ: 23 % are off by 2 × or more."""
-
-HOPELESS = (1.0, 0.4)
-"""Parts of an estimate by which baselines tell hopeless work."""
 
 DUE_DATES = 1
 """Seed of the due dates that are made for logs without any."""
@@ -119,8 +117,7 @@ def load(data: Path, name: str) -> Case:
         When its file is missing or broken.
     """
     path = data / SOURCES[name].path
-    packed = path.with_name(path.name + ".gz")
-    return SOURCES[name].make(packed if packed.exists() else path)
+    return SOURCES[name].make(packed(path))
 
 
 class Run(NamedTuple):

@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from simulator.traces.table import TraceError, rows
+from simulator.traces.table import TraceError, packed, rows
 from solver.api import planner_pb2 as pb
 from solver.decode import decode
 from solver.planner import plan, warm_up
@@ -56,12 +56,12 @@ def read(folder: Path) -> dict[str, list[Instance]]:
         When a file is missing or broken.
     """
     jobs: dict[tuple[str, int], list[Job]] = {}
-    for row in rows(_packed(folder / "instances.csv"), ("set", "instance", "p", "w", "d")):
+    for row in rows(packed(folder / "instances.csv"), ("set", "instance", "p", "w", "d")):
         key = row.text("set"), row.whole("instance", least=1)
         job = Job(row.whole("p", least=1), row.whole("w", least=0), row.whole("d", least=0))
         jobs.setdefault(key, []).append(job)
     found: dict[str, list[Instance]] = {}
-    for row in rows(_packed(folder / "best_known.csv"), ("set", "instance", "value")):
+    for row in rows(packed(folder / "best_known.csv"), ("set", "instance", "value")):
         key = row.text("set"), row.whole("instance", least=1)
         if key not in jobs:
             raise row.error(f"no instance {key[1]} of {key[0]} in instances.csv")
@@ -69,11 +69,6 @@ def read(folder: Path) -> dict[str, list[Instance]]:
     if missing := [name for name in LIMITS_MS if name not in found]:
         raise TraceError(f"{folder}: no instances of {', '.join(missing)}")
     return found
-
-
-def _packed(path: Path) -> Path:
-    packed = path.with_name(path.name + ".gz")
-    return packed if packed.exists() else path
 
 
 def request(jobs: Sequence[Job]) -> pb.PlanRequest:

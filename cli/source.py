@@ -145,13 +145,12 @@ def _controller_missing(api: ApiServer) -> list[str]:
     """That no controller runs, by its Lease, as far as we may read it."""
     from scheduler.annotations import parse_instant
     from scheduler.apiserver import NOT_FOUND, ApiError
-    from scheduler.controller import LEASE
+    from scheduler.leader import LEASE, LEASES
     from scheduler.policy_source import NAMESPACE
 
     nothing = "no controller runs, so what is planned is not released"
     try:
-        path = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{LEASE}"
-        spec = api.request("GET", path).get("spec") or {}
+        spec = api.request("GET", LEASES.path(NAMESPACE, LEASE)).get("spec") or {}
     except ApiError as error:
         return [f"{nothing}: there is no Lease {NAMESPACE}/{LEASE}"] if error.status == NOT_FOUND else []
     renewed = spec.get("renewTime")

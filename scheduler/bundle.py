@@ -77,14 +77,15 @@ class Names:
 
     def __init__(self, hide: bool) -> None:
         self.hide = hide
-        self._known: dict[tuple[str, str], str] = {}
+        self._known: dict[str, dict[str, str]] = {}
 
     def __call__(self, what: str, name: Any) -> str:
         """The name of something; ``what`` it is keeps the pseudonyms readable."""
         text = str(name or "")
         if not self.hide or not text:
             return text
-        return self._known.setdefault((what, text), f"{what}-{sum(each == what for each, _ in self._known) + 1}")
+        known = self._known.setdefault(what, {})
+        return known.setdefault(text, f"{what}-{len(known) + 1}")
 
     def words(self, text: str) -> str:
         """A sentence about something of the users': what it quotes is blanked, and without names there is none."""

@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from scheduler.apiserver import FORBIDDEN, MERGE_PATCH, NOT_FOUND, RESOURCES, ApiError
+from scheduler.apiserver import FORBIDDEN, MERGE_PATCH, RESOURCES, ApiError
 from scheduler.canary import CANARY_GATE, SECONDS, canary, first_words, remove, try_out
 from scheduler.check import Finding, Installation, State
 from scheduler.check_cluster import switch_on
 from scheduler.cluster import GATE, GATES_ANNOTATION, PREFIX, QUEUE_LABEL, Object
 from scheduler.in_force import IN_FORCE, find_policy
+from scheduler.policy_source import read_config_map
 from scheduler.ungate import gate_names, gates_of, without_gate
 
 GATES = ("punctual-gate-jobs", "punctual-gate-workloads")
@@ -124,7 +125,8 @@ def opted_in(at: Installation) -> Iterable[Finding]:
             yield Finding("namespaces", State.WARN, f"whether Jobs in {name} are gated was not tried: {error.message}")
             continue
         (gated if GATE in gate_names(gates_of(made)) else ungated).append(name)
-    observed = [name for name in ungated if mode(at, f"{name}_{queues[name]}") == "observe"]
+    data = read_config_map(at.api, at.namespace, IN_FORCE) if ungated else None
+    observed = [name for name in ungated if _mode(data, f"{name}_{queues[name]}") == "observe"]
     ungated = [name for name in ungated if name not in observed]
     if observed:
         told = f"observed only (mode: observe), so new Jobs get no gate: {', '.join(observed)}"
@@ -165,23 +167,16 @@ def acting(at: Installation) -> Iterable[Finding]:
         yield heeded(at, try_out(at.api, at.namespace))
 
 
-def mode(at: Installation, queue: str = "") -> str:
-    """``enforce`` or ``observe``, as the gates know it; empty when they know nothing, and so do nothing.
+def _mode(data: Mapping[str, str] | None, queue: str = "") -> str:
+    """``enforce`` or ``observe``, as gates read it in their ConfigMap; empty without one: then they do nothing.
 
     ``queue``: of a LocalQueue, named as in :func:`scheduler.in_force.modes`; else of all that have none of their own.
     """
-    try:
-        item = at.api.request("GET", f"/api/v1/namespaces/{at.namespace}/configmaps/{IN_FORCE}")
-    except ApiError as error:
-        if error.status != NOT_FOUND:
-            raise
-        return ""
-    data = item.get("data") or {}
-    return str(data.get(queue) or data.get("mode") or "enforce")
+    return "" if data is None else data.get(queue) or data.get("mode") or "enforce"
 
 
 def _tried(at: Installation, namespace: str) -> Iterator[Finding]:
-    known = mode(at)
+    known = _mode(read_config_map(at.api, at.namespace, IN_FORCE))
     made = at.api.request("POST", RESOURCES["Workload"].path(namespace), body=canary(CANARY_GATE))
     try:
         gated = GATE in gate_names(gates_of(made))

@@ -9,9 +9,9 @@ from scheduler.apiserver import FORBIDDEN, NOT_FOUND, RESOURCES, ApiError
 from scheduler.canary import NAME
 from scheduler.check import Finding, Installation, State
 from scheduler.cluster import KINDS
-from scheduler.controller import LEASE
 from scheduler.in_force import IN_FORCE
 from scheduler.kinds import ROOT_KINDS, RootKind
+from scheduler.leader import LEASE
 from scheduler.policy_source import CONFIG_MAP
 
 _REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"

@@ -14,8 +14,7 @@ from scheduler.annotations import parse_instant
 from scheduler.apiserver import FORBIDDEN, NOT_FOUND, ApiError
 from scheduler.check import Finding, Installation, State
 from scheduler.check_cluster import skew
-from scheduler.controller import LEASE
-from scheduler.leader import LEASES, Timing
+from scheduler.leader import LEASE, LEASES, Timing
 from scheduler.planner_client import PlannerClient, PlannerRefused, PlannerUnavailable
 from scheduler.settings import SECOND
 from solver.api import planner_pb2 as pb

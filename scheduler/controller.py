@@ -11,12 +11,12 @@ from functools import partial
 from pathlib import Path
 
 from scheduler.apiserver import KUEUE_CONFIG, ApiError, ApiServer
-from scheduler.canary_watch import HEEDED, IGNORED, CanaryWatch
+from scheduler.canary_watch import HEEDED, IGNORED, CanaryWatch, held_in_spite_of_gates
 from scheduler.cluster import GATE, Object, Reference
 from scheduler.health import HealthServer
 from scheduler.in_force import InForce, modes
 from scheduler.kubernetes import KubernetesCluster
-from scheduler.leader import Elector, Timing
+from scheduler.leader import LEASE, Elector, Timing
 from scheduler.ledger_recorder import LedgerOptions, recorder
 from scheduler.loop import Loop, always
 from scheduler.metrics import Metrics
@@ -30,9 +30,6 @@ from scheduler.warmup import warm_up
 from solver.api import planner_pb2 as pb
 
 log = logging.getLogger(__name__)
-
-LEASE = "punctual-controller"
-"""Name of the Lease that the replicas compete for."""
 
 HANGS_SECONDS = 60.0
 """A loop that has not come round for so long does not live any more."""
@@ -259,13 +256,12 @@ class Controller:
 
     def _say_what_is_there(self) -> None:
         """One line at the start that answers most questions about an installation."""
-        workloads = self._cluster.objects("Workload").values()
-        gated = [workload for workload in workloads if GATE in gate_names(gates_of(workload))]
+        workloads = self._cluster.objects("Workload")
         facts = {
             "kubernetes": f"{self._version()} at {self._api.url}",
             "cluster_queues": len(self._cluster.objects("ClusterQueue")),
             "workloads": len(workloads),
-            "gated": len(gated),
+            "gated": sum(GATE in gate_names(gates_of(workload)) for workload in workloads.values()),
             "kueue_configuration": "read"
             if self._cluster.objects("ConfigMap")
             else "no ConfigMap {}/{}, so resources count untransformed".format(*KUEUE_CONFIG),
@@ -275,7 +271,7 @@ class Controller:
         if missing := self._cluster.unsynced():
             facts["missing"] = "; ".join(missing.values())
         log.log(logging.WARNING if missing else logging.INFO, "found", extra=facts)
-        if any(_holds_quota(workload) for workload in gated):
+        if held_in_spite_of_gates(workloads):
             log.error("Kueue admits gated work: its feature gate AdmissionGatedBy must be on")
 
     def _version(self) -> str:
@@ -312,8 +308,3 @@ class Controller:
 
 def _labels(item: Object | None) -> Mapping[str, str]:
     return (item["metadata"].get("labels") or {}) if item else {}
-
-
-def _holds_quota(workload: Object) -> bool:
-    conditions = (workload.get("status") or {}).get("conditions") or ()
-    return any(condition["type"] == "QuotaReserved" and condition["status"] == "True" for condition in conditions)

@@ -29,6 +29,9 @@ REQUEST_SECONDS = 4.0
 
 LEASES = Resource("Lease", "coordination.k8s.io/v1", "leases")
 
+LEASE = "punctual-controller"
+"""Name of the Lease that the replicas of the controller compete for."""
+
 
 def steady() -> float:
     """Seconds on a clock that nobody can set, and that goes on while the machine sleeps (where the system has one)."""

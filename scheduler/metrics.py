@@ -19,7 +19,7 @@ SOLVE_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 
 PATCH_BUCKETS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0, 10.0)
 """Seconds: one patch on a healthy apiserver takes about ten milliseconds."""
 
-PLACES = ("dispatch", "metrics", "news", "queues", "release", "step")
+PLACES = ("dispatch", "ledger", "metrics", "news", "observe", "queues", "release", "step")
 """Where errors are counted."""
 
 _HOUR = 3600.0

@@ -27,7 +27,7 @@ _STATE = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
 class Node(NamedTuple):
     """What matters of a Node."""
 
-    labels: tuple[tuple[str, str], ...]
+    labels: frozenset[tuple[str, str]]
     taints: tuple[Taint, ...]
     in_service: bool
     has: tuple[tuple[str, int], ...]
@@ -45,7 +45,7 @@ def read_node(item: Object) -> Node:
     spec, status = item.get("spec") or {}, item.get("status") or {}
     ready = [c.get("status") == "True" for c in status.get("conditions") or () if c.get("type") == "Ready"]
     return Node(
-        labels=tuple(sorted((item["metadata"].get("labels") or {}).items())),
+        labels=frozenset((item["metadata"].get("labels") or {}).items()),
         taints=tuple(
             Taint(str(taint["key"]), str(taint.get("value") or ""), str(taint.get("effect") or ""))
             for taint in spec.get("taints") or ()
@@ -102,9 +102,9 @@ def nodes_of(flavor: Flavor, nodes: Collection[Node], quota: Mapping[str, int]) 
 
 def _belongs(flavor: Flavor, node: Node) -> bool:
     """Whether pods that are admitted in a flavor may run on a node."""
-    if not node.in_service or not set(flavor.labels) <= set(node.labels):
+    if not node.in_service or not node.labels.issuperset(flavor.labels):
         return False
-    has = dict(node.has)
+    has = {name for name, _ in node.has}
     return all(
         taint.effect not in ("NoSchedule", "NoExecute")
         or taint in flavor.taints

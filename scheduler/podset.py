@@ -107,6 +107,7 @@ class Flavor(NamedTuple):
     """How long after its admission work begins, in milliseconds; None where nobody says."""
     wrong: str = ""
     """What is wrong with its annotations; they do not count then."""
+    uid: str = ""
 
 
 def read_pod_set(pod_set: Mapping[str, Any], reclaimable: int = 0) -> PodSet:
@@ -141,7 +142,8 @@ def read_pod_set(pod_set: Mapping[str, Any], reclaimable: int = 0) -> PodSet:
 def read_flavor(flavor: Mapping[str, Any]) -> Flavor:
     """Read a ResourceFlavor."""
     spec = flavor.get("spec") or {}
-    annotations = (flavor.get("metadata") or {}).get("annotations") or {}
+    metadata = flavor.get("metadata") or {}
+    annotations = metadata.get("annotations") or {}
     lead, wrong = None, ""
     if text := annotations.get(START_LEAD):
         try:
@@ -159,6 +161,7 @@ def read_flavor(flavor: Mapping[str, Any]) -> Flavor:
         fixed_nodes=annotations.get(NODES) == "fixed",
         lead=lead,
         wrong=wrong,
+        uid=str(metadata.get("uid") or ""),
     )
 
 

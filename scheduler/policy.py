@@ -342,7 +342,6 @@ def read_policy(text: str) -> Policy:
     """
     try:
         data = yaml.load(text, _Loader)
-        root = yaml.compose(text, _Loader)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         said = getattr(error, "problem", None) or str(error)
@@ -356,6 +355,7 @@ def read_policy(text: str) -> Policy:
     try:
         return Policy.model_validate(data)
     except ValidationError as error:
+        root = yaml.compose(text, _Loader)  # for the lines
         raise BadPolicy([_mistake(found, root) for found in error.errors()]) from None
 
 

@@ -338,10 +338,16 @@ class QueueReader:
             unreadable.extend(facts for facts in found.values() if isinstance(facts, Unreadable))
             return {key: facts for key, facts in sorted(found.items()) if not isinstance(facts, Unreadable)}
 
+        flavors = read(self._flavors, "ResourceFlavor")
+        unreadable += [
+            Unreadable(Reference("ResourceFlavor", "", name, flavor.uid), flavor.wrong)
+            for name, flavor in flavors.items()
+            if flavor.wrong
+        ]
         objects = QueueObjects(
             cluster_queues=read(self._cluster_queues, "ClusterQueue"),
             cohorts=read(self._cohorts, "Cohort"),
-            flavors=read(self._flavors, "ResourceFlavor"),
+            flavors=flavors,
             local_queues=read(self._local_queues, "LocalQueue"),
             namespaces=read(self._namespaces, "Namespace"),
             limit_ranges=read(self._limit_ranges, "LimitRange"),
@@ -351,11 +357,6 @@ class QueueReader:
             unreadable=tuple(unreadable),
             vanished=self._vanished,
         )
-        for name, flavor in objects.flavors.items():
-            if flavor.wrong:
-                uid = str(cluster.objects("ResourceFlavor")[name]["metadata"]["uid"])
-                unreadable.append(Unreadable(Reference("ResourceFlavor", "", name, uid), flavor.wrong))
-        objects = objects._replace(unreadable=tuple(unreadable))
         if there != self._there:
             objects = objects._replace(vanished=self._follow(there))
         if self._queues is None or objects != self._queues.objects:

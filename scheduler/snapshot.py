@@ -118,6 +118,7 @@ class _Rows:
     def __init__(self, now: int, queues: Queues, settings: Settings, leads: Mapping[str, int]) -> None:
         self.queues = queues
         self._now, self._settings, self._leads = now, settings, leads
+        self._quickest_of: dict[str, int] = {}
         self._items: list[Item] = []
         self._complaints: list[Complaint] = []
         self._stranded: list[Stranded] = []
@@ -182,8 +183,11 @@ class _Rows:
 
     def _quickest(self, cluster_queue: str) -> int:
         """Least lead time of a ClusterQueue's flavors."""
-        groups = self.queues.objects.cluster_queues[cluster_queue].groups
-        return min((self._leads.get(name, 0) for group in groups for name, _ in group.flavors), default=0)
+        if cluster_queue not in self._quickest_of:
+            groups = self.queues.objects.cluster_queues[cluster_queue].groups
+            leads = (self._leads.get(name, 0) for group in groups for name, _ in group.flavors)
+            self._quickest_of[cluster_queue] = min(leads, default=0)
+        return self._quickest_of[cluster_queue]
 
     def snapshot(self, plan: PlanInForce | None) -> Snapshot:
         """The finished snapshot."""

@@ -32,7 +32,7 @@ from solver.decode_admission import decode_queues
 from solver.decode_quota import decode_quota
 from solver.explain import explain
 from solver.preemption import NEVER, Holders
-from solver.quota import UNLIMITED, Int64s, QuotaTree, available, take
+from solver.quota import UNLIMITED, Int64s, QuotaTree, fits, take
 
 
 class Request(NamedTuple):
@@ -173,8 +173,8 @@ def cycle(rules: Rules, usage: Int64s, heads: Sequence[Head], holders: Holders |
 
 
 def _fits(tree: QuotaTree, usage: Int64s, node: int, total: Int64s) -> bool:
-    cells = np.flatnonzero(total).tolist()
-    return all(total[cell] <= max(0, available(tree.arrays, usage, node, cell)) for cell in cells)
+    cells = np.flatnonzero(total).astype(np.int32)
+    return fits(tree.arrays, usage, node, cells, total[cells])
 
 
 def _make_room(tree: QuotaTree, usage: Int64s, node: int, choice: Choice, victims: Sequence[int]) -> bool:

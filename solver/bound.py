@@ -32,21 +32,21 @@ PART_ROWS = 500
 def certain_late_weight(scheduler: Scheduler) -> float:
     """Weight that is late in any plan, whatever else is planned: a bound that takes no time."""
     problem = scheduler.problem
-    late, _ = _certain(scheduler)
+    late, _ = certain(scheduler)
     return rounded(problem, float(problem.weight[late].sum()))
 
 
 def late_weight_bound(scheduler: Scheduler) -> float:
     """The least late weight of any plan for the scheduler's problem."""
     problem = scheduler.problem
-    late, open_rows = _certain(scheduler)
-    certain = float(problem.weight[late].sum())
+    late, open_rows = certain(scheduler)
+    lost = float(problem.weight[late].sum())
     rows = np.flatnonzero(open_rows)
     rows = rows[np.argsort(problem.due[rows], kind="stable")]
-    return rounded(problem, certain + (_by_parts(scheduler, rows) if len(rows) else 0.0))
+    return rounded(problem, lost + (_by_parts(scheduler, rows) if len(rows) else 0.0))
 
 
-def _certain(scheduler: Scheduler) -> tuple[Bools, Bools]:
+def certain(scheduler: Scheduler) -> tuple[Bools, Bools]:
     """Rows that are late whatever is planned, and rows of which nobody knows yet; both ``bool [n]``."""
     problem, fixed = scheduler.problem, scheduler.fixed
     placed = fixed.start >= 0

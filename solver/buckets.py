@@ -248,8 +248,7 @@ def _nearest(
         end = np.searchsorted(edge, edge[start] + length, side="left")
         far, fits = 0, end < len(edge) and edge[start] + length <= due
         for k in range(needs.first[o], needs.first[o + 1]):
-            if slots.up[needs.slot[k]] >= 0:
-                far = max(far, distance(slots, now, needs.slot[k], needs.amount[k]))
+            far = max(far, distance(slots, now, needs.slot[k], needs.amount[k]))
             for t in range(start, end if o > option else start):
                 fits = fits and needs.amount[k] <= max(0, _room(slots, use, needs.slot[k], t))
         if fits and far < least:

@@ -26,7 +26,7 @@ import numpy as np
 from ortools.sat.python import cp_model
 
 from solver.api import planner_pb2 as pb
-from solver.bound import rounded
+from solver.bound import certain, rounded
 from solver.cpus import cpus
 from solver.energy import Parts
 from solver.greedy import finish
@@ -321,9 +321,9 @@ def _on_time(scheduler: Scheduler, work: Work, best: Plan, effort: _Effort, shar
         return
     bound = 0.0
     if not len(aged):  # their places are the best plan's, not a fact
-        certain = problem.weight.sum(where=_certainly_late(scheduler, work))
+        late, _ = certain(scheduler)
         on_time = min(float(problem.weight[rows].sum()), solver.best_objective_bound / scale)
-        bound = rounded(problem, certain + problem.weight[rows].sum() - on_time)
+        bound = rounded(problem, problem.weight[late].sum() + problem.weight[rows].sum() - on_time)
     chosen, _, option = model.solution(solver)
     placed = scheduler.exactly(chosen, option, held)
     placed.start[aged], placed.option[aged] = best.start[aged], best.option[aged]
@@ -337,14 +337,6 @@ def _on_time(scheduler: Scheduler, work: Work, best: Plan, effort: _Effort, shar
     plan = replace(finish(scheduler, whole, "cpsat"), bound=bound)
     yield plan
     yield replace(_tightened(scheduler, work, plan), bound=bound)
-
-
-def _certainly_late(scheduler: Scheduler, work: Work) -> Bools:
-    """Rows that are late in every plan: ``bool [n]``."""
-    problem, fixed = scheduler.problem, scheduler.fixed
-    late = (fixed.start >= 0) & (fixed.start + problem.length(fixed.option) > problem.due)
-    late[work.rows[work.counts & work.hopeless]] = True
-    return late
 
 
 def _scale(weight: Float64s) -> float:

@@ -117,8 +117,7 @@ def _nearest(slots: Slots, needs: Needs, use: Int64s, first: int, last: int) -> 
         if _fits(slots, needs, use, o):
             far = 0
             for k in range(needs.first[o], needs.first[o + 1]):
-                if slots.up[needs.slot[k]] >= 0:
-                    far = max(far, distance(slots, use, needs.slot[k], needs.amount[k]))
+                far = max(far, distance(slots, use, needs.slot[k], needs.amount[k]))
             if far < least:
                 best, least = o, far
     return best

@@ -34,16 +34,20 @@ def rule_plans(scheduler: Scheduler, policy: pb.Policy) -> Iterator[Plan]:
         yield finish(scheduler, scheduler.schedule(tail), "greedy/weighted-lateness")
         shortest = work.rows[np.lexsort((work.rows, work.energy, ~work.aged))]
         yield finish(scheduler, scheduler.schedule(shortest), "greedy/shortest")
-    seen: list[Int64s] = []
     for name, order in orders(scheduler, work):
-        if any(np.array_equal(order, other) for other in seen):
-            continue
-        seen.append(order)
         yield finish(scheduler, scheduler.schedule(order, tail), f"greedy/{name}")
 
 
 def orders(scheduler: Scheduler, work: Work) -> Iterator[tuple[str, Int64s]]:
-    """Orders of the work that can be on time, by selection and by rules, with their names."""
+    """Orders of the work that can be on time, by selection and by rules, each once, with its first name."""
+    seen: list[Int64s] = []
+    for name, order in _all_orders(scheduler, work):
+        if not any(np.array_equal(order, other) for other in seen):
+            seen.append(order)
+            yield name, order
+
+
+def _all_orders(scheduler: Scheduler, work: Work) -> Iterator[tuple[str, Int64s]]:
     yield "half-slack", work.order(RULES["half-slack"](work))  # at once; selection takes a moment to prepare
     selection = Selection(scheduler, work)
     for taste in TASTES:

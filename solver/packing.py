@@ -134,9 +134,6 @@ class Nodes:
         """Whether the nodes of a cell are known."""
         return cell in self._limits
 
-    def __bool__(self) -> bool:
-        return bool(self._limits)
-
     def largest(self, cell: int) -> int:
         """What the largest node has."""
         return self._largest[cell]

@@ -114,7 +114,7 @@ def _candidates(scheduler: Scheduler, policy: pb.Policy, limit: Limit, seed: int
             yield candidate
             if better(scheduler.problem, candidate, best, policy):
                 best = candidate
-    if cp_sat and not limit.over():
+    if cp_sat and not limit.over() and not scheduler.stop[0]:
         from solver.cpsat import improve  # OR-tools takes a moment to load
 
         yield from improve(scheduler, replace(best, bound=bound), policy, limit, seed)

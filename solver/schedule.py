@@ -84,7 +84,7 @@ class Scheduler:
             problem.release,
             problem.duration,
             queue,
-            (rather_next(problem) & (np.diff(options.first) > 1))[problem.pair],
+            rather_next(problem)[problem.pair],
         )
         self.floor = np.zeros(int(queue.max(initial=-1)) + 1, dtype=np.int64)
         self.edge = edges(problem, self.compact)

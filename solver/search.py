@@ -174,6 +174,9 @@ class _Search:
         most = STEPS_PER_ROW * free * step_rows
         most = min(most, limit.work * UNIT) if limit.work else most
         hot, cold = self._temperatures(value, focus)
+        late = np.zeros(len(self.problem), dtype=np.bool_)
+        _value(self.board, self.cost, self.scratch, order, everything, value, stop)
+        _mark_late(self.board, self.cost, self.scratch, order, late)
         top[:], best_order, begun = value, order.copy(), value.copy()
         done, left = 0, limit.seconds_left()
         while True:
@@ -184,8 +187,8 @@ class _Search:
                 break
             heat = hot * (cold / hot) ** spent
             _anneal(
-                self.board, self.cost, self.scratch, order, fixed, best_order, value, top, above, focus, everything,
-                heat, steps, self.random, stop,
+                self.board, self.cost, self.scratch, order, late, fixed, best_order, value, top, above, focus,
+                everything, heat, steps, self.random, stop,
             )  # fmt: skip
             done += steps * step_rows
         if top[focus] < begun[focus]:
@@ -281,6 +284,7 @@ def _anneal(
     cost: _Cost,
     scratch: _Scratch,
     order: Int64s,
+    late: Bools,
     fixed: int,
     best_order: Int64s,
     value: Float64s,
@@ -295,16 +299,12 @@ def _anneal(
 ) -> None:
     """Some steps at one temperature; ``order`` and ``value`` go on, the best of them is in ``best_order`` and ``top``.
 
+    ``late``: which rows of the order are put back, because their turn comes too late; goes on with it.
     ``above``: levels that no step may make worse than they are in ``top``.
     """
     free = len(order) - fixed
     trial = np.empty_like(order)
-    late = np.zeros(len(scratch.bucket), dtype=np.bool_)
     new = np.zeros(3)
-    # Which rows are put back now: their turn comes too late.
-    _value(board, cost, scratch, order, everything, value, stop)
-    for row in order:
-        late[row] = _is_late(board, cost, scratch, row)
     for _ in range(steps):
         i = fixed + int(_chance(random) * free)
         if focus == 0 and _chance(random) < 0.7:
@@ -342,11 +342,17 @@ def _anneal(
             continue
         order[:] = trial
         value[:] = new
-        for row in order:
-            late[row] = _is_late(board, cost, scratch, row)
+        _mark_late(board, cost, scratch, order, late)
         if new[focus] < top[focus]:
             top[:] = new
             best_order[:] = order
+
+
+@njit(cache=True, nogil=True)
+def _mark_late(board: _Board, cost: _Cost, scratch: _Scratch, order: Int64s, late: Bools) -> None:
+    """Fill in for each row of the order whose schedule was made last whether it is put back."""
+    for row in order:
+        late[row] = _is_late(board, cost, scratch, row)
 
 
 @inner

@@ -150,8 +150,7 @@ def _watched(problem: Problem) -> Bools:
     """Cells of nodes whose use decides which flavor a queue takes: ``bool [N, C]``."""
     tree, options = problem.tree, problem.options
     result = np.zeros(tree.nominal.shape, dtype=np.bool_)
-    undecided = rather_next(problem) & (np.diff(options.first) > 1)
-    option = np.repeat(undecided, np.diff(options.first))
+    option = np.repeat(rather_next(problem), np.diff(options.first))
     node_of_option = np.repeat(options.node, np.diff(options.first))
     need = np.repeat(option, np.diff(options.need))
     result[np.repeat(node_of_option, np.diff(options.need))[need], options.cell[need]] = True
@@ -162,11 +161,14 @@ def _watched(problem: Problem) -> Bools:
 
 
 def rather_next(problem: Problem) -> Bools:
-    """Pairs whose queue takes the flavor that borrows least far: ``bool [pairs]``. The others take the first."""
-    tree = problem.tree
+    """Pairs that have a choice, of which their queue takes the one that borrows least far: ``bool [pairs]``.
+
+    The others take the first.
+    """
+    tree, options = problem.tree, problem.options
     nodes = np.zeros(len(tree.parent), dtype=np.bool_)
     nodes[tree.queue_node[tree.try_next_flavor & (tree.queue_node >= 0)]] = True
-    return nodes[problem.options.node]
+    return nodes[options.node] & (np.diff(options.first) > 1)
 
 
 def _short_of_nodes(problem: Problem) -> Bools:

@@ -305,7 +305,7 @@ class _Check:
         """Kueue has the quota at each start, along the whole tree, with all that runs or is reserved then."""
         k, tree = self.entries[np.argsort(self.start[self.entries])], self.tree
         start, end = self.start[k], self.start[k] + self.length(k)
-        running, remaining, held, amounts = self._running()
+        running, remaining, held, amounts = self._running
         reservations, begins, ends = self._reservations()
         instants = distinct(np.concatenate((start, end, np.zeros_like(remaining), remaining, begins, ends)))
 
@@ -348,7 +348,7 @@ class _Check:
         if not tree.nodes.roof:
             return
         start, end = self.start[k], self.start[k] + self.length(k)
-        _, remaining, held, amounts = self._running()
+        _, remaining, held, amounts = self._running
         instants = distinct(np.concatenate((start, end, np.zeros_like(remaining), remaining)))
 
         def at(time: Ints) -> Ints:
@@ -375,6 +375,7 @@ class _Check:
                 lacks.setdefault(int(k[j]), tree.cell_name(tree.nodes.cell[number]))
         yield from self.told(lacks, lambda k: f"starts without room on nodes for its pods' {lacks[k]}")
 
+    @cached_property
     def _running(self) -> tuple[Ints, Ints, Ints, Amounts]:
         """Rows that have quota now, how long they keep it, and the kind of assignment that each holds."""
         amounts = Amounts(self.request.assignments, self.tree)

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
+from itertools import chain
 
 from solver.api import planner_pb2 as pb
 
@@ -91,7 +93,9 @@ class _Asker:
         self._weights = list(work.weight) or [1.0] * len(work.id)
         self._late = self._late_rows(response) - {row}
         self._shape = request.shapes[work.shape[row] if work.shape else 0]
-        self._queue = request.quota.cluster_queues[work.cluster_queue[row] if work.cluster_queue else 0]
+        self._position = work.cluster_queue[row] if work.cluster_queue else 0
+        """Of its ClusterQueue."""
+        self._queue = request.quota.cluster_queues[self._position]
         self.impossible = False
 
     def finish(self, response: pb.PlanResponse) -> int:
@@ -116,28 +120,23 @@ class _Asker:
     def quota(self) -> Iterator[Change]:
         """The least more quota of each flavor that its ClusterQueue lists: in parts of the request."""
         for group in self._queue.resource_groups:
-            for offer in group.flavors:
-                wanted = self._wanted(set(group.covered_resources))
-                steps = _steps(wanted)
-                if not steps:
-                    continue
-
-                def more(
-                    step: int, flavor: int = offer.flavor, wanted: dict[int, int] = wanted, of: int = steps
-                ) -> pb.PlanRequest:
-                    changed = self._copy()
-                    queue = changed.quota.cluster_queues[self._position()]
-                    for group in queue.resource_groups:
-                        for each in group.flavors:
-                            for limit in each.resources:
-                                if each.flavor == flavor and limit.resource in wanted:
-                                    limit.nominal += -(-wanted[limit.resource] * step // of)
-                    return changed
-
-                if (found := self._least(more, steps)) is not None:
+            wanted = self._wanted(set(group.covered_resources))
+            steps = _steps(wanted)
+            for offer in group.flavors if steps else ():
+                found = self._least(partial(self._with_quota, offer.flavor, wanted, steps), steps)
+                if found is not None:
                     step, finish = found
-                    amounts = {resource: -(-total * step // steps) for resource, total in wanted.items()}
-                    yield Change(Kind.QUOTA, finish, flavor=offer.flavor, amounts=amounts)
+                    yield Change(Kind.QUOTA, finish, flavor=offer.flavor, amounts=_part(wanted, step, steps))
+
+    def _with_quota(self, flavor: int, wanted: dict[int, int], steps: int, step: int) -> pb.PlanRequest:
+        """With so many of ``steps`` parts of what it asks for more in a flavor of its ClusterQueue."""
+        changed, more = self._copy(), _part(wanted, step, steps)
+        offers = chain.from_iterable(
+            group.flavors for group in changed.quota.cluster_queues[self._position].resource_groups
+        )
+        for limit in chain.from_iterable(offer.resources for offer in offers if offer.flavor == flavor):
+            limit.nominal += more.get(limit.resource, 0)
+        return changed
 
     def flavors(self) -> Iterator[Change]:
         """Each flavor of its ClusterQueue that its pods rule out."""
@@ -207,10 +206,6 @@ class _Asker:
         changed.ClearField("previous")
         return changed
 
-    def _position(self) -> int:
-        column = self._request.workloads.cluster_queue
-        return column[self._row] if column else 0
-
     def _own_shape(self, changed: pb.PlanRequest) -> pb.RequestShape:
         """A shape that no other row has."""
         shape = changed.shapes.add()
@@ -228,6 +223,11 @@ class _Asker:
                 if resource in resources and amount:
                     wanted[resource] = wanted.get(resource, 0) + amount * pod_set.count
         return wanted
+
+
+def _part(wanted: dict[int, int], step: int, steps: int) -> dict[int, int]:
+    """So many of ``steps`` parts of an amount, by resource, rounded up."""
+    return {resource: -(-total * step // steps) for resource, total in wanted.items()}
 
 
 def _steps(wanted: dict[int, int]) -> int:

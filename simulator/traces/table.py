@@ -14,6 +14,12 @@ class TraceError(Exception):
     """A file is missing or broken; the message says which, where, and what is wrong."""
 
 
+def packed(path: Path) -> Path:
+    """The gzipped file beside it, if there is one; else the file itself."""
+    gzipped = path.with_name(path.name + ".gz")
+    return gzipped if gzipped.exists() else path
+
+
 class Row:
     """One line of a table, whose cells are asked for by column."""
 

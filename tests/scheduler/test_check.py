@@ -18,8 +18,8 @@ from scheduler import check_cluster, check_policies, check_queues, check_rights,
 from scheduler.apiserver import ApiError
 from scheduler.check import Finding, Installation, State, run
 from scheduler.cluster import GATE
-from scheduler.controller import LEASE
 from scheduler.kinds import ROOTS
+from scheduler.leader import LEASE
 from tests.scheduler.fake_kueue import WORKLOADS, FakeKueue
 from tests.scheduler.memory_cluster import MemoryCluster
 

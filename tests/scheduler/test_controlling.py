@@ -14,8 +14,8 @@ import pytest
 
 from scheduler.apiserver import RESOURCES
 from scheduler.cluster import GATES_ANNOTATION, KINDS
-from scheduler.controller import LEASE, Controller, End, Options
-from scheduler.leader import Timing
+from scheduler.controller import Controller, End, Options
+from scheduler.leader import LEASE, Timing
 from scheduler.ledger import Ledger
 from scheduler.ledger_recorder import LedgerOptions
 from scheduler.settings import Settings
