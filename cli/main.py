@@ -4,7 +4,22 @@ from __future__ import annotations
 
 import typer
 
-from cli import bench, check, cluster, controller, demo, explain, ledger, observe, plan, policy, release, solver, sweep
+from cli import (
+    advise,
+    bench,
+    check,
+    cluster,
+    controller,
+    demo,
+    explain,
+    ledger,
+    observe,
+    plan,
+    policy,
+    release,
+    solver,
+    sweep,
+)
 
 app = typer.Typer(no_args_is_help=True, help="Deadline-aware admission for Kueue.")
 app.command()(plan.plan)
@@ -16,6 +31,7 @@ app.command()(release.release)
 app.command()(check.check)
 app.command()(solver.solver)
 app.command()(sweep.sweep)
+app.add_typer(advise.app, name="advise")
 app.add_typer(bench.app, name="bench")
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(ledger.app, name="ledger")
