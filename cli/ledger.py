@@ -87,9 +87,9 @@ def show(
 
     Exit codes: 0 done; 1 the ledger cannot be read; 2 wrong usage.
     """
-    with _reading(ledger) as book:
+    with reading(ledger) as book:
         entries = book.recent(
-            limit, cluster_queue=queue, namespace=namespace, family=family, since=_since(since),
+            limit, cluster_queue=queue, namespace=namespace, family=family, since=instant_since(since),
             details=output is not Output.CSV,
         )  # fmt: skip
         if output is Output.CSV:
@@ -124,15 +124,15 @@ def export(
 
     Exit codes: 0 done; 1 the ledger cannot be read, or the file not written; 2 wrong usage.
     """
-    with _reading(ledger) as book:
-        entries = book.recent(cluster_queue=queue, since=_since(since), details=output is Rows.JSON)
+    with reading(ledger) as book:
+        entries = book.recent(cluster_queue=queue, since=instant_since(since), details=output is Rows.JSON)
         if anonymise and not book.anonymous:
             entries = (book.hidden(entry) for entry in entries)
         try:
             with file.open("w", encoding="utf-8", newline="") if file else _standard_output() as target:
                 count = _csv(entries, target) if output is Rows.CSV else _lines(entries, target)
         except OSError as error:
-            raise _error(f"cannot write {file}: {error.strerror}", FAILED) from None
+            raise fail(f"cannot write {file}: {error.strerror}", FAILED) from None
     if file:
         typer.echo(f"{count} workloads written to {file}", err=True)
 
@@ -149,9 +149,9 @@ def prune(
 
     Exit codes: 0 done; 1 the ledger cannot be written; 2 wrong usage.
     """
-    before = _since(older_than)
+    before = instant_since(older_than)
     assert before is not None
-    with _reading(ledger) as book:
+    with reading(ledger) as book:
         count = book.ended_before(before) if dry_run else book.prune(before)
     typer.echo(f"{count} workloads {'would be' if dry_run else 'are'} forgotten")
 
@@ -176,8 +176,8 @@ def calibration(
     """
     from scheduler.calibration import calibrate
 
-    with _reading(ledger) as book:
-        figures = calibrate(_watched(book.finished_since(_since(since) or 0, cluster_queue=queue)))
+    with reading(ledger) as book:
+        figures = calibrate(_watched(book.finished_since(instant_since(since) or 0, cluster_queue=queue)))
     total, *families = figures
     if output is Report.JSON:
         typer.echo(json.dumps({"all": _figures(total), "families": [_figures(each) for each in families]}, indent=2))
@@ -193,27 +193,29 @@ def calibration(
 
 
 @contextmanager
-def _reading(address: str | None) -> Iterator[Ledger]:
+def reading(address: str | None) -> Iterator[Ledger]:
+    """A ledger, open for reading; what is wrong with it is said, without a traceback."""
     from sqlalchemy.exc import SQLAlchemyError
 
     from scheduler.ledger import Ledger, LedgerError
 
     if address is None:
-        raise _error("say where the ledger is: --ledger PATH (or postgresql://…), or $PUNCTUAL_LEDGER", USAGE)
+        raise fail("say where the ledger is: --ledger PATH (or postgresql://…), or $PUNCTUAL_LEDGER", USAGE)
     try:
         with Ledger(address) as book:
             book.open_for_reading()
             yield book
     except ValueError as error:
-        raise _error(f"--ledger: {error}", USAGE) from None
+        raise fail(f"--ledger: {error}", USAGE) from None
     except LedgerError as error:
-        raise _error(str(error), FAILED) from None
+        raise fail(str(error), FAILED) from None
     except SQLAlchemyError as error:
         reason, *_ = str(getattr(error, "orig", None) or error).strip().splitlines()
-        raise _error(f"the ledger cannot be used: {reason}", FAILED) from None
+        raise fail(f"the ledger cannot be used: {reason}", FAILED) from None
 
 
-def _since(text: str | None) -> int | None:
+def instant_since(text: str | None) -> int | None:
+    """When a length of time that ends now has begun (milliseconds); None for None."""
     from scheduler.annotations import parse_duration
 
     if text is None:
@@ -221,9 +223,9 @@ def _since(text: str | None) -> int | None:
     try:
         duration = parse_duration(text)
     except ValueError as error:
-        raise _error(str(error), USAGE) from None
+        raise fail(str(error), USAGE) from None
     if duration < 0:
-        raise _error(f"{text} lies in the future", USAGE)
+        raise fail(f"{text} lies in the future", USAGE)
     return time.time_ns() // 1_000_000 - duration
 
 
@@ -445,6 +447,7 @@ def _percent(share: float | None) -> str:
     return "-" if share is None else f"{share:.0%}"
 
 
-def _error(message: str, code: int) -> typer.Exit:
+def fail(message: str, code: int) -> typer.Exit:
+    """Say what is wrong; the exit to raise."""
     typer.echo(f"error: {message}", err=True)
     return typer.Exit(code)
