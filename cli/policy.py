@@ -188,9 +188,9 @@ def schema_(
     # yaml-language-server: $schema=policy.schema.json
     """
     from scheduler.policy import schema
-    from scheduler.policy_docs import fields_table
+    from scheduler.schema_docs import fields_table
 
-    typer.echo(json.dumps(schema(), indent=2, ensure_ascii=False) if output is Form.JSON else fields_table())
+    typer.echo(json.dumps(schema(), indent=2, ensure_ascii=False) if output is Form.JSON else fields_table(schema()))
 
 
 def _text(file: Path) -> str:

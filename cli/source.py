@@ -91,7 +91,8 @@ def policy_of(file: Path) -> Settings:
     """The policy of a file, enforced whatever its mode: a plan shows what it would bring."""
     from dataclasses import replace
 
-    from scheduler.policy import BadPolicy, Mistake, read_policy
+    from scheduler.policy import BadPolicy, read_policy
+    from scheduler.schema_file import Mistake
 
     try:
         settings = read_policy(file.read_text(encoding="utf-8")).settings()

@@ -7,35 +7,28 @@ the code calculates with.
 
 from __future__ import annotations
 
-import difflib
-import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated, Any, Literal, Self
 
-import yaml
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PlainSerializer,
-    StringConstraints,
-    ValidationError,
-    WithJsonSchema,
-    model_validator,
-)
-from pydantic.alias_generators import to_camel
+from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, model_validator
 
-from scheduler.annotations import MAX_WEIGHT, format_duration, format_instant, parse_estimate, parse_instant
+from scheduler.annotations import MAX_WEIGHT, format_duration, format_instant, parse_estimate
 from scheduler.duedate import NEVER, DueDate, parse_due_date
 from scheduler.quantity import amount
+from scheduler.schema_file import (
+    BadFile,
+    Duration,
+    Instant,
+    Name,
+    Part,
+    read_file,
+    reads,
+    schema_of,
+)
 from scheduler.settings import DAY, HOUR, MINUTE, SECOND, QueueSettings, Reservation, Settings
 from solver.amounts import MAX_AMOUNT
 from solver.api import planner_pb2 as pb
 
-_DURATION_PATTERN = r"^([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h|d)(.*)$"
 _LEVELS = {
     "lateWeight": pb.LATE_WEIGHT,
     "tardiness": pb.TARDINESS,
@@ -47,42 +40,9 @@ _ENTITLEMENTS = {"honour": pb.HONOUR, "wait": pb.WAIT}
 _ENGINES = {"auto": pb.ENGINE_UNSPECIFIED, "greedy": pb.GREEDY, "search": pb.SEARCH, "cpSat": pb.CP_SAT}
 
 
-def _reads(parse: Callable[[str], Any]) -> BeforeValidator:
-    """A field that is text in the file, and that ``parse`` makes a value of."""
-
-    def read(value: object) -> Any:
-        if not isinstance(value, str | int | float):
-            raise ValueError(f"is {_shown(value)}; must be a text")
-        return parse(str(value).strip())
-
-    return BeforeValidator(read)
-
-
-def _finite(value: float) -> float:
-    if not math.isfinite(value):
-        raise ValueError("must be a finite number")
-    return value
-
-
-Duration = Annotated[
-    int,
-    _reads(parse_estimate),
-    PlainSerializer(format_duration, return_type=str),
-    WithJsonSchema({"type": "string", "pattern": _DURATION_PATTERN, "examples": ["90s", "2h30m", "3d"]}),
-]
-"""Milliseconds; ``2h30m`` in the file."""
-
-Instant = Annotated[
-    int,
-    _reads(parse_instant),
-    PlainSerializer(format_instant, return_type=str),
-    WithJsonSchema({"type": "string", "format": "date-time"}),
-]
-"""Milliseconds since the Unix epoch; RFC 3339 with an offset in the file."""
-
 Deadline = Annotated[
     Any,
-    _reads(parse_due_date),
+    reads(parse_due_date),
     PlainSerializer(str, return_type=str),
     WithJsonSchema({"type": "string", "examples": ["none", "8h", "due 06:00 Europe/Lisbon"]}),
 ]
@@ -90,24 +50,17 @@ Deadline = Annotated[
 
 Bound = Annotated[
     int,
-    _reads(lambda text: 0 if text == "never" else parse_estimate(text)),
+    reads(lambda text: 0 if text == "never" else parse_estimate(text)),
     PlainSerializer(lambda value: format_duration(value) if value else "never", return_type=str),
     WithJsonSchema({"type": "string", "examples": ["3d", "never"]}),
 ]
 """Milliseconds, 0 for never; ``3d`` or ``never`` in the file."""
 
-Weight = Annotated[float, Field(ge=0, le=MAX_WEIGHT), AfterValidator(_finite)]
-Name = Annotated[str, StringConstraints(min_length=1, max_length=253)]
+Weight = Annotated[float, Field(ge=0, le=MAX_WEIGHT, allow_inf_nan=False)]
 Mode = Literal["enforce", "observe"]
 
 
-class _Part(BaseModel):
-    """A mapping of the file: keys in camelCase, unknown ones refused."""
-
-    model_config = ConfigDict(extra="forbid", alias_generator=to_camel, frozen=True, use_attribute_docstrings=True)
-
-
-class Defaults(_Part):
+class Defaults(Part):
     """What work is taken to have said that says nothing."""
 
     deadline: Deadline = NEVER
@@ -116,7 +69,7 @@ class Defaults(_Part):
     """Run time of jobs of which nothing is known: no annotation, no limit of their own, no history."""
 
 
-class Weights(_Part):
+class Weights(Part):
     """What being on time is worth."""
 
     default: Weight = 1.0
@@ -127,7 +80,7 @@ class Weights(_Part):
     """Largest weight that an annotation may ask for. More is cut down to it, and the job's owner told."""
 
 
-class EstimateRule(_Part):
+class EstimateRule(Part):
     """How run times are estimated."""
 
     learn: bool = True
@@ -136,7 +89,7 @@ class EstimateRule(_Part):
     """Which quantile of the run time an estimate is meant to be, where the past speaks: 0.5 is right half of the time, 0.9 is cautious."""  # noqa: E501
 
 
-class OnControllerLoss(_Part):
+class OnControllerLoss(Part):
     """What becomes of waiting work while no controller runs."""
 
     action: Literal["release", "hold"] = "release"
@@ -145,7 +98,7 @@ class OnControllerLoss(_Part):
     """How long the controller must have been gone."""
 
 
-class ReservationRule(_Part):
+class ReservationRule(Part):
     """Quota that is kept free for something that is no workload."""
 
     node: Name
@@ -180,7 +133,7 @@ class ReservationRule(_Part):
         return Reservation(self.node, self.flavor, self.resource, held, self.start, self.end)
 
 
-class QueueDefaults(_Part):
+class QueueDefaults(Part):
     """As `defaults`; what is left out is as there."""
 
     deadline: Deadline | None = None
@@ -189,7 +142,7 @@ class QueueDefaults(_Part):
     """As `defaults.duration`, for this queue."""
 
 
-class QueueWeights(_Part):
+class QueueWeights(Part):
     """As `weights`; what is left out is as there."""
 
     default: Weight | None = None
@@ -200,7 +153,7 @@ class QueueWeights(_Part):
     """As `weights.cap`, for this queue."""
 
 
-class QueueEstimates(_Part):
+class QueueEstimates(Part):
     """As `estimates`; what is left out is as there."""
 
     learn: bool | None = None
@@ -209,7 +162,7 @@ class QueueEstimates(_Part):
     """As `estimates.quantile`, for this queue."""
 
 
-class QueueOverride(_Part):
+class QueueOverride(Part):
     """What is different for one ClusterQueue."""
 
     mode: Mode | None = None
@@ -222,16 +175,16 @@ class QueueOverride(_Part):
     """As `estimates`, for this queue."""
 
 
-class Policy(_Part):
+class Policy(Part):
     """Policy of Punctual."""
 
     version: Literal[1]
     """Version of this schema. The only field that must be there."""
     mode: Mode = "enforce"
     """`enforce`: new work waits for its planned start. `observe`: nothing waits for us; what plans would have brought is reported."""  # noqa: E501
-    objective: Annotated[
-        list[Literal["lateWeight", "tardiness", "peak", "startTimes", "stability"]], Field(min_length=1)
-    ] = ["lateWeight", "tardiness", "startTimes", "stability"]
+    objective: list[Literal["lateWeight", "tardiness", "peak", "startTimes", "stability"]] = Field(
+        default=["lateWeight", "tardiness", "startTimes", "stability"], min_length=1
+    )
     """What a good plan is, most important first; a level only decides between plans that are equal in all before it."""
     defaults: Defaults = Defaults()
     """What work is taken to have said that says nothing."""
@@ -243,7 +196,7 @@ class Policy(_Part):
     """Work without a deadline that has waited this long is planned as if due at once; `never`: it may wait for ever."""
     preemption: Literal["honour", "wait"] = "honour"
     """`honour`: work that its queue's preemption entitles to quota in use may be released for it. `wait`: it waits until there is room."""  # noqa: E501
-    stability_threshold: Annotated[float, Field(ge=0), AfterValidator(_finite)] = 0.0
+    stability_threshold: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     """Planned starts move only if the plan gets better by more than this (weighted hours of tardiness); 0: always."""
     reservations: list[ReservationRule] = Field(default_factory=list)
     """Quota that is kept free for some time, say for a maintenance."""
@@ -309,27 +262,8 @@ class Policy(_Part):
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
-@dataclass(frozen=True)
-class Mistake:
-    """Something in a policy that cannot be meant."""
-
-    path: str
-    """Where: ``clusterQueues.research.mode``; empty for the file as a whole."""
-    message: str
-    line: int
-    """In the file, from 1; 0 when there is none."""
-
-    def __str__(self) -> str:
-        where = f"line {self.line}: " if self.line else ""
-        return f"{where}{self.path}: {self.message}" if self.path else f"{where}{self.message}"
-
-
-class BadPolicy(ValueError):
+class BadPolicy(BadFile):
     """A policy that cannot be read; ``mistakes`` has all that is wrong with it."""
-
-    def __init__(self, mistakes: Sequence[Mistake]) -> None:
-        super().__init__("; ".join(str(mistake) for mistake in mistakes))
-        self.mistakes = tuple(mistakes)
 
 
 def read_policy(text: str) -> Policy:
@@ -341,115 +275,11 @@ def read_policy(text: str) -> Policy:
         If it is none, with every mistake: its path, its line and what is allowed.
     """
     try:
-        data = yaml.load(text, _Loader)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        said = getattr(error, "problem", None) or str(error)
-        raise BadPolicy([Mistake("", f"is no YAML: {said}", mark.line + 1 if mark else 0)]) from None
-    except (ValueError, RecursionError) as error:
-        raise BadPolicy([Mistake("", f"is no YAML: {error}", 0)]) from None
-    if data is None:
-        raise BadPolicy([Mistake("", "is empty; the shortest policy is: version: 1", 0)])
-    if not isinstance(data, dict):
-        raise BadPolicy([Mistake("", "must be a mapping; the shortest policy is: version: 1", 1)])
-    try:
-        return Policy.model_validate(data)
-    except ValidationError as error:
-        root = yaml.compose(text, _Loader)  # for the lines
-        raise BadPolicy([_mistake(found, root) for found in error.errors()]) from None
+        return read_file(text, Policy, "the shortest policy is: version: 1")
+    except BadFile as error:
+        raise BadPolicy(error.mistakes) from None
 
 
 def schema() -> dict[str, Any]:
     """JSON Schema of a policy, for editors and other tools."""
-    generated = Policy.model_json_schema(by_alias=True, mode="validation")
-    parts: Sequence[type[_Part]] = (Policy, *_Part.__subclasses__())
-    for part in parts:
-        properties = (generated["$defs"].get(part.__name__) or generated)["properties"]
-        # In the form of the file, not in ours: "1h" and not 3600000.
-        told = part.model_construct().model_dump(mode="json", by_alias=True, exclude_none=True, warnings=False)
-        for name, described in properties.items():
-            if described.pop("default", None) is not None and name in told:
-                described["default"] = told[name]
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$id": "https://punctual.kueue/policy.v1.json",
-        **generated,
-    }
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML in which a time is text and a key that comes twice is a mistake."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[str] = set()
-        for key, _ in node.value:
-            if key.value in seen and key.tag != "tag:yaml.org,2002:merge":
-                raise yaml.constructor.ConstructorError(None, None, f"{key.value} is there twice", key.start_mark)
-            seen.add(str(key.value))
-        return super().construct_mapping(node, deep)
-
-
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-
-
-def _mistake(found: Mapping[str, Any], root: yaml.Node | None) -> Mistake:
-    """One error of pydantic, in our words."""
-    steps: list[str | int] = [step for step in found["loc"] if step != "[key]"]
-    path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps).removeprefix(".")
-    value, kind, context = found["input"], found["type"], found.get("ctx") or {}
-    if kind == "missing":
-        message = "is missing" + ("; write version: 1" if path == "version" else "")
-    elif kind == "extra_forbidden":
-        message = _unknown(str(steps[-1]), known_keys(steps[:-1]))
-    elif kind == "literal_error":
-        message = f"is {_shown(value)}; must be {context['expected']}"
-    elif kind == "value_error":
-        message = str(context["error"])
-    elif kind in ("model_type", "dict_type", "model_attributes_type"):
-        message = f"is {_shown(value)}; must be a mapping"
-    elif kind == "list_type":
-        message = f"is {_shown(value)}; must be a list"
-    else:
-        message = f"is {_shown(value)}; {found['msg'].removeprefix('Input ')}"
-    return Mistake(path, message, _line(root, steps))
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:80] + "…"
-
-
-def _unknown(key: str, known: Sequence[str]) -> str:
-    near = difflib.get_close_matches(key, known, 1)
-    return "is not known" + (f"; did you mean {near[0]}?" if near else f"; allowed here: {', '.join(known)}")
-
-
-def known_keys(path: Sequence[str | int]) -> list[str]:
-    """The keys that a mapping of the policy may have."""
-    node: dict[str, Any] = schema()
-    definitions = node["$defs"]
-    for step in path:
-        node = (node.get("properties") or {}).get(step) or node.get("additionalProperties") or node.get("items") or {}
-        if "$ref" in node:
-            node = definitions[node["$ref"].rpartition("/")[2]]
-    return list(node.get("properties") or ())
-
-
-def _line(node: yaml.Node | None, steps: Sequence[str | int]) -> int:
-    """The line of what a path leads to, or of the last step on it that is there."""
-    line = node.start_mark.line + 1 if node else 0
-    for step in steps:
-        if isinstance(node, yaml.MappingNode):
-            found = [(key, value) for key, value in node.value if key.value == str(step)]
-            if not found:
-                break
-            line, node = found[0][0].start_mark.line + 1, found[0][1]
-        elif isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
-            node = node.value[step]
-            line = node.start_mark.line + 1
-        else:
-            break
-    return line
+    return schema_of(Policy, "https://punctual.kueue/policy.v1.json")

@@ -13,8 +13,9 @@ from collections.abc import Callable
 
 from scheduler.cluster import Reference
 from scheduler.metrics import Metrics
-from scheduler.policy import BadPolicy, Mistake, Policy, read_policy
+from scheduler.policy import BadPolicy, Policy, read_policy
 from scheduler.policy_source import PolicySource, Written
+from scheduler.schema_file import Mistake
 from scheduler.settings import Settings
 
 log = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""The fields of a policy as a table for people, from its schema."""
+"""The fields of a file that people write as a table, from its JSON Schema."""
 
 from __future__ import annotations
 
@@ -6,22 +6,17 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from scheduler.policy import schema
 
-
-def fields_table() -> str:
+def fields_table(whole: dict[str, Any]) -> str:
     """A Markdown table: field, allowed, default, meaning; in the order of the schema."""
     rows = ["| field | allowed | default | meaning |", "|---|---|---|---|"]
-    rows += [f"| `{path}` | {allowed} | {default} | {meaning} |" for path, allowed, default, meaning in _fields()]
+    rows += [
+        f"| `{path}` | {allowed} | {default} | {meaning} |" for path, allowed, default, meaning in _of(whole, whole, "")
+    ]
     return "\n".join(rows) + "\n"
 
 
-def _fields() -> Iterator[tuple[str, str, str, str]]:
-    whole = schema()
-    yield from _of(whole, whole, "")
-
-
-def _of(whole: dict[str, Any], part: dict[str, Any], prefix: str) -> Iterator[tuple[str, str, str, str]]:
+def _of(whole: dict[str, Any], part: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str, str, str]]:
     for name, field in part["properties"].items():
         path = prefix + name
         inner = _inner(whole, field)
