@@ -95,7 +95,7 @@ def show(
         if output is Output.CSV:
             _csv(entries, sys.stdout)
         elif output is Output.JSON:
-            typer.echo(json.dumps([_object(entry) for entry in entries], indent=2))
+            typer.echo(json.dumps([object_of(entry) for entry in entries], indent=2))
         else:
             _table(list(entries))
 
@@ -312,7 +312,8 @@ def _row(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _object(entry: Entry) -> dict[str, Any]:
+def object_of(entry: Entry) -> dict[str, Any]:
+    """An entry as JSON has it: times in RFC 3339, lengths of time in seconds."""
     usage = [{"flavor": flavor, "resource": resource, "amount": held} for flavor, resource, held in entry.usage]
     runs = [
         {
@@ -324,7 +325,11 @@ def _object(entry: Entry) -> dict[str, Any]:
         for run in entry.runs
     ]
     edits = [{"since": _time(edit.noticed), "deadline": _time(edit.deadline)} for edit in entry.deadlines]
-    return {**_row(entry), "usage": usage, "runs": runs, "deadlines": edits}
+    judgements = [
+        {"noticed": _time(each.noticed), "verdict": each.verdict, "by": each.by, "reason": each.reason}
+        for each in entry.judgements
+    ]
+    return {**_row(entry), "usage": usage, "runs": runs, "deadlines": edits, "judgements": judgements}
 
 
 def _csv(entries: Iterable[Entry], target: IO[str]) -> int:
@@ -339,7 +344,7 @@ def _csv(entries: Iterable[Entry], target: IO[str]) -> int:
 def _lines(entries: Iterable[Entry], target: IO[str]) -> int:
     count = 0
     for count, entry in enumerate(entries, 1):  # noqa: B007
-        target.write(json.dumps(_object(entry)) + "\n")
+        target.write(json.dumps(object_of(entry)) + "\n")
     return count
 
 

@@ -34,6 +34,13 @@ BYPASS = f"{PREFIX}/bypass"
 BYPASSED_BY = f"{PREFIX}/bypassed-by"
 """Written by our admission policy: who made it pass by the plan."""
 
+VERDICT = f"{PREFIX}/verdict"
+"""``verified`` or ``rejected``: whether its result counts. Our admission policy asks for the RBAC verb ``verify``."""
+VERDICT_BY = f"{PREFIX}/verdict-by"
+"""Who said so; the admission policy lets nobody write another's name."""
+VERDICT_REASON = f"{PREFIX}/verdict-reason"
+"""Why."""
+
 PLANNED_START = f"{PREFIX}/planned-start"
 """Written by us, where that is switched on: the planned start."""
 

@@ -5,6 +5,7 @@ Told apart by the *annotation* of the root object, never by Kueue's conditions: 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -281,6 +282,11 @@ class Work:
             return None
         verdict = self._verdict[2]
         return verdict.stranded.item if verdict.stranded else verdict.item
+
+    @property
+    def annotations(self) -> Mapping[str, str]:
+        """Ours, of its root object."""
+        return self._annotations
 
     @property
     def name(self) -> str:

@@ -6,6 +6,7 @@ An entry is written as often as something about it changes; writing it again cha
 
 from __future__ import annotations
 
+import getpass
 import hashlib
 import logging
 import secrets
@@ -21,12 +22,13 @@ from sqlalchemy import event
 from sqlalchemy.engine import URL, Connection, Engine, make_url
 
 from scheduler.family import FAMILY_FIELDS, Family
-from scheduler.ledger_entry import DeadlineEdit, Entry, Outcome, Run
+from scheduler.ledger_entry import DeadlineEdit, Entry, Judgement, Outcome, Run, Verdict
 from scheduler.ledger_migrations import lock, revision, revisions, upgrade
 from scheduler.ledger_rows import INSERT, read_entry, run_row, upsert_run, upsert_workload, workload_row
-from scheduler.ledger_schema import deadline, run, setting, workload
+from scheduler.ledger_schema import deadline, run, setting, verdict, workload
+from scheduler.ledger_verdicts import BY_LEDGER, read_judgements, write_judgements
 
-__all__ = ["DeadlineEdit", "Entry", "Ledger", "LedgerError", "Outcome", "Run", "ledger_url"]
+__all__ = ["DeadlineEdit", "Entry", "Judgement", "Ledger", "LedgerError", "Outcome", "Run", "Verdict", "ledger_url"]
 
 log = logging.getLogger(__name__)
 
@@ -178,6 +180,7 @@ class Ledger:
             name=self.hide(entry.name),
             family=self.hide_family(entry.family),
             bypassed_by=self.hide(entry.bypassed_by),
+            judgements=tuple(self._hidden(each) for each in entry.judgements),
         )
 
     # --- writing ---------------------------------------------------------------------------------------------------
@@ -206,6 +209,38 @@ class Ledger:
                 connection.execute(upsert_run(insert), runs)
             if edits:
                 connection.execute(insert(deadline).on_conflict_do_nothing(), edits)
+            for entry in entries:
+                if entry.judgements:
+                    write_judgements(connection, entry.uid, entry.judgements)
+
+    def judge(self, uid: str, verdict: Verdict, reason: str, now: int) -> bool:
+        """Write a verdict on a Workload's result, by who we are to the database; whether that is news.
+
+        Raises
+        ------
+        LookupError
+            If no such Workload is in the ledger.
+        sqlalchemy.exc.SQLAlchemyError
+            If the database does not take it.
+        """
+        judgement = Judgement(now, verdict, BY_LEDGER + self._person(), reason)
+        if self._anonymous:
+            judgement = self._hidden(judgement)
+        with self._engine.begin() as connection:
+            if connection.execute(sa.select(workload.c.uid).where(workload.c.uid == uid)).first() is None:
+                raise LookupError(uid)
+            return write_judgements(connection, uid, (judgement,))
+
+    def _hidden(self, judgement: Judgement) -> Judgement:
+        ours = BY_LEDGER if judgement.by.startswith(BY_LEDGER) else ""
+        return replace(judgement, by=ours + self.hide(judgement.by.removeprefix(ours)), reason="")
+
+    def _person(self) -> str:
+        """Who writes, as the database knows them; of a file, the user of the operating system."""
+        if self.file is None:
+            with self._engine.connect() as connection:
+                return str(connection.execute(sa.text("SELECT session_user")).scalar_one())
+        return getpass.getuser()
 
     def prune(self, before: int) -> int:
         """Forget what ended before an instant; how many Workloads those were.
@@ -217,7 +252,7 @@ class Ledger:
         """
         old = sa.select(workload.c.uid).where(workload.c.ended_ms < before, workload.c.outcome.is_not(None))
         with self._engine.begin() as connection:
-            for table in (run, deadline):
+            for table in (run, deadline, verdict):
                 connection.execute(sa.delete(table).where(table.c.uid.in_(old)))
             return connection.execute(
                 sa.delete(workload).where(workload.c.ended_ms < before, workload.c.outcome.is_not(None))
@@ -321,7 +356,16 @@ class Ledger:
             query = sa.select(deadline).where(deadline.c.uid.in_(uids)).order_by(deadline.c.noticed_ms)
             for row in connection.execute(query):
                 edits[row.uid].append(DeadlineEdit(row.noticed_ms, row.deadline_ms))
-        return [replace(each, runs=tuple(runs[each.uid]), deadlines=tuple(edits[each.uid])) for each in entries]
+            said = read_judgements(connection, uids)
+        return [
+            replace(
+                each,
+                runs=tuple(runs[each.uid]),
+                deadlines=tuple(edits[each.uid]),
+                judgements=tuple(said.get(each.uid, ())),
+            )
+            for each in entries
+        ]
 
     # --- opening, in detail ----------------------------------------------------------------------------------------
 

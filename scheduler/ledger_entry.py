@@ -44,6 +44,25 @@ class DeadlineEdit:
     deadline: int | None
 
 
+class Verdict(StrEnum):
+    """What somebody who may has said of a result."""
+
+    VERIFIED = "verified"
+    REJECTED = "rejected"
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """A verdict on the result of a Workload; the last one counts."""
+
+    noticed: int
+    """When the controller saw it first (its clock), or when it was written to the ledger."""
+    verdict: Verdict
+    by: str
+    """A user of the cluster, as its apiserver knows them; ``ledger:`` and a name for who wrote to the ledger itself."""
+    reason: str
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One Workload.
@@ -84,7 +103,7 @@ class Entry:
         Kueue's word on how it finished.
     updated
         When this was seen.
-    runs, deadlines
+    runs, deadlines, judgements
         Oldest first. Left out by queries unless asked for.
     """
 
@@ -114,6 +133,7 @@ class Entry:
     reason: str = ""
     runs: tuple[Run, ...] = ()
     deadlines: tuple[DeadlineEdit, ...] = ()
+    judgements: tuple[Judgement, ...] = ()
 
     @property
     def duration(self) -> int | None:
@@ -124,6 +144,11 @@ class Entry:
     def completed(self) -> bool:
         """Whether it ran to an end of its own, not a failure: what says how long such work takes."""
         return self.duration is not None and self.outcome in (Outcome.SUCCEEDED, Outcome.FINISHED)
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """The verdict that counts; None while nobody has said anything."""
+        return self.judgements[-1].verdict if self.judgements else None
 
     @property
     def late(self) -> bool | None:

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry
 
 from scheduler import canary
+from scheduler.annotations import VERDICT, VERDICT_BY, VERDICT_REASON
 from scheduler.estimates import REMEMBERED, Estimates
 from scheduler.facts import instant
 from scheduler.family import Family, is_gpu
 from scheduler.items import Item, Work
-from scheduler.ledger_entry import DeadlineEdit, Entry, Outcome, Run
+from scheduler.ledger_entry import DeadlineEdit, Entry, Judgement, Outcome, Run, Verdict
 from scheduler.plans import PlanInForce
 from scheduler.settings import DAY
 from scheduler.snapshot import Snapshot
@@ -142,7 +143,7 @@ class Recorder:
                 continue
             known = self._open.get(uid)
             try:
-                entry = _entry(known, work, item, self._planned.get(uid), snapshot.now)
+                entry = entry_of(known, work, item, self._planned.get(uid), snapshot.now)
             except Exception:  # one that makes no sense must not keep the others out
                 log.exception("a workload does not get into the ledger", extra={"workload": str(work.facts.reference)})
                 continue
@@ -233,6 +234,7 @@ def _joined(past: Entry, ours: Entry | None) -> Entry:
         past,
         runs=tuple(runs[started] for started in sorted(runs)),
         deadlines=(*past.deadlines, *edits),
+        judgements=past.judgements + tuple(each for each in ours.judgements if each not in past.judgements),
         deadline=ours.deadline if edits else past.deadline,
         managed=past.managed or ours.managed,
     )
@@ -250,7 +252,7 @@ def _ended(runs: tuple[Run, ...], at: int, ending: str) -> tuple[Run, ...]:
     return (*runs[:-1], replace(runs[-1], ended=max(at, runs[-1].started), ending=ending))
 
 
-def _entry(known: Entry | None, work: Work, item: Item | None, planned: int | None, now: int) -> Entry:
+def entry_of(known: Entry | None, work: Work, item: Item | None, planned: int | None, now: int) -> Entry:
     """A Workload as the ledger has it, from what was known and what is seen."""
     facts, record = work.facts, work.facts.record
     created = (work.owner or facts).created
@@ -288,6 +290,7 @@ def _entry(known: Entry | None, work: Work, item: Item | None, planned: int | No
         user_estimate=work.wishes.duration,
         runs=runs,
         deadlines=_edits(known, deadline, created, now),
+        judgements=_judgements(known, work.annotations, now),
     )
     if facts.finished is None:
         return entry
@@ -314,6 +317,17 @@ def _edits(known: Entry | None, deadline: int | None, created: int, now: int) ->
     if known is None:
         return () if deadline is None else (DeadlineEdit(created, deadline),)
     return known.deadlines if deadline == known.deadline else (*known.deadlines, DeadlineEdit(now, deadline))
+
+
+def _judgements(known: Entry | None, annotations: Mapping[str, str], now: int) -> tuple[Judgement, ...]:
+    """What was said of its result, and what is said now; who may say it, the admission policy has seen to."""
+    before = known.judgements if known else ()
+    try:
+        verdict = Verdict(annotations.get(VERDICT, ""))
+    except ValueError:
+        return before
+    said = Judgement(now, verdict, annotations.get(VERDICT_BY, ""), annotations.get(VERDICT_REASON, ""))
+    return before if before and replace(before[-1], noticed=now) == said else (*before, said)
 
 
 def _flavor(usage: tuple[tuple[str, str, int], ...]) -> str:

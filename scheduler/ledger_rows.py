@@ -35,6 +35,9 @@ def upsert_workload(insert: Any) -> Any:
     kept["interruptions"] = sa.case((old.interruptions > new.interruptions, old.interruptions), else_=new.interruptions)
     for name in ("estimate_ms", "estimate_source"):  # as it was when it started
         kept[name] = sa.case((old.started_ms.is_not(None) & old.estimate_ms.is_not(None), old[name]), else_=new[name])
+    ended = old.outcome.is_not(None) & (old.outcome != Outcome.UNKNOWN)
+    for name in ("deadline_ms", "earliest_start_ms", "weight", "hard"):  # what is edited afterwards does not count
+        kept[name] = sa.case((ended, old[name]), else_=new[name])
     columns = {column.name: kept.get(column.name, new[column.name]) for column in workload.c if column.name != "uid"}
     tells_more = old.outcome.is_(None) | (new.outcome != Outcome.UNKNOWN)  # not true of one without an outcome
     return statement.on_conflict_do_update(index_elements=["uid"], set_=columns, where=tells_more)

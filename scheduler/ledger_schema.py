@@ -62,6 +62,16 @@ deadline = Table(
     Column("deadline_ms", BigInteger),
 )
 
+verdict = Table(
+    "verdict",
+    metadata,
+    Column("uid", Text, primary_key=True),
+    Column("noticed_ms", BigInteger, primary_key=True, autoincrement=False),
+    Column("verdict", Text, nullable=False),
+    Column("said_by", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+)
+
 setting = Table(
     "setting",
     metadata,
