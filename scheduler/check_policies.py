@@ -31,6 +31,7 @@ GUARDS = (
     "punctual-guard-late-queue",
     "punctual-guard-owned-workloads",
     "punctual-guard-ungate",
+    "punctual-guard-verdict",
     "punctual-guard-waiting-in-run-policy",
     "punctual-guard-waiting-jobs",
 )

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from scheduler.annotations import VERDICT, VERDICT_BY, VERDICT_REASON
 from scheduler.apiserver import RESOURCES
 from scheduler.kinds import OBSERVED, ROOTS, RootKind
 
@@ -64,6 +65,17 @@ def test_passing_by_is_guarded_for_every_kind() -> None:
     assert covered(spec) == ALL | {WORKLOADS}
     assert all(rule["operations"] == ["CREATE", "UPDATE"] for rule in spec["matchConstraints"]["resourceRules"])
     assert spec["failurePolicy"] == "Fail"
+
+
+def test_verdicts_are_guarded_for_every_kind() -> None:
+    """Who may judge is asked wherever the ledger reads verdicts from, in all namespaces, also of who writes a status."""
+    (spec,) = policies("guards/verdict.yaml")
+    assert covered(spec) == ALL | {WORKLOADS, ("batch", "v1", "jobs/status")}
+    assert all(rule["operations"] == ["CREATE", "UPDATE"] for rule in spec["matchConstraints"]["resourceRules"])
+    assert "namespaceSelector" not in spec["matchConstraints"]
+    assert spec["failurePolicy"] == "Fail"
+    told = str(spec)
+    assert all(key in told for key in (VERDICT, VERDICT_BY, VERDICT_REASON))
 
 
 @pytest.mark.parametrize("root", ROOTS, ids=lambda root: root.kind)
