@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import typer
 
-from cli import advise_success
+from cli import advise_capacity, advise_success
 
 app = typer.Typer(
     no_args_is_help=True,
     help="Is more hardware needed? Facts first: deadlines, outcomes, costs, serving capacity.",
 )
 app.add_typer(advise_success.app, name="success")
+app.command()(advise_capacity.capacity)
