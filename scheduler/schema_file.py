@@ -128,7 +128,7 @@ def schema_of(model: type[Part], identifier: str) -> dict[str, Any]:
     for part in Part.__subclasses__():
         if part.__module__ != model.__module__:
             continue
-        properties = (generated["$defs"].get(part.__name__) or generated)["properties"]
+        properties = (generated.get("$defs", {}).get(part.__name__) or generated)["properties"]
         # In the form of the file, not in ours: "1h" and not 3600000.
         told = part.model_construct().model_dump(mode="json", by_alias=True, exclude_none=True, warnings=False)
         for name, described in properties.items():
@@ -139,7 +139,7 @@ def schema_of(model: type[Part], identifier: str) -> dict[str, Any]:
 
 def known_keys(path: Sequence[str | int], whole: dict[str, Any]) -> list[str]:
     """The keys that a mapping may have, by a file's JSON Schema."""
-    node, definitions = whole, whole["$defs"]
+    node, definitions = whole, whole.get("$defs", {})
     for step in path:
         node = (node.get("properties") or {}).get(step) or node.get("additionalProperties") or node.get("items") or {}
         node = next((option for option in node.get("anyOf", ()) if "$ref" in option), node)

@@ -1,0 +1,267 @@
+"""What ``advise usage``, ``outcomes`` and ``cost`` have in common: the window, its work, and who says what counts."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from cli.ledger import FAILED, USAGE, Address, fail, reading
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from fractions import Fraction
+
+    from advisor.success import Success
+    from advisor.usage import Window
+    from scheduler.ledger_entry import Entry
+    from scheduler.schema_file import BadFile
+
+__all__ = ["FAILED", "USAGE", "Address", "fail"]
+
+PARTIAL = 3
+"""Exit code: a source did not answer, or not for all of the window; what is known is printed."""
+
+T = TypeVar("T")
+
+
+class Output(StrEnum):
+    """Ways to print figures."""
+
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
+
+
+Export = Annotated[
+    Path | None,
+    typer.Option("--file", "-f", metavar="FILE", help="A copy of a ledger instead: punctual ledger export -o json."),
+]
+Since = Annotated[str, typer.Option(metavar="DURATION", help="How far to look back: 7d, 12h.")]
+Until = Annotated[
+    str | None, typer.Option(metavar="TIME", help="Up to when (RFC 3339), instead of now.", show_default="now")
+]
+Queue = Annotated[str | None, typer.Option("--queue", "-q", metavar="NAME", help="Only of this ClusterQueue.")]
+Goals = Annotated[
+    Path | None,
+    typer.Option("--success", envvar="PUNCTUAL_SUCCESS", metavar="FILE", help="What counts: success.yaml."),
+]
+Shares = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--gpu-share",
+        metavar="RESOURCE=FRACTION",
+        help="What one of a resource is of a GPU: nvidia.com/gpu.shared=1/4. MIG slices are known.",
+    ),
+]
+Format = Annotated[Output, typer.Option("--output", "-o", help="How to print it; json has all of it.")]
+
+
+@dataclass
+class Sources:
+    """Where figures come from, and which sources are missing or did not answer."""
+
+    told: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def add(self, name: str, place: str, *, ok: bool = True, why: str = "") -> None:
+        """A source, and whether it answered (for all of the window)."""
+        self.told[name] = {"place": place, "complete": ok, **({"why": why} if why else {})}
+
+    def missing(self, name: str, how: str) -> None:
+        """One that nobody named."""
+        self.told[name] = {"place": None, "complete": False, "why": how}
+
+    @property
+    def partial(self) -> bool:
+        """Whether one that was named did not answer, or not for all of the window."""
+        return any(each["place"] is not None and not each["complete"] for each in self.told.values())
+
+    def lines(self) -> Iterator[str]:
+        """In words."""
+        for name, each in self.told.items():
+            if each["place"] is None:
+                yield f"no {name}: {each['why']}"
+            elif not each["complete"]:
+                yield f"{name} {each['place']}: {each.get('why') or 'not for all of the window'}"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The work of a window."""
+
+    window: Window
+    now: int
+    entries: list[Entry]
+    hide: Callable[[str], str] | None
+    """How an anonymous ledger has names; None for others."""
+
+
+def look(ledger: str | None, file: Path | None, since: str, until: str | None, queue: str | None) -> Seen:
+    """The window, and all work that was there in it, with runs."""
+    now = time.time_ns() // 1_000_000
+    window = window_of(since, until, now)
+    if file is not None:
+        from advisor.usage_export import BadExport, read_export
+
+        try:
+            entries, hide = read_export(file), None
+        except BadExport as error:
+            raise fail(str(error), FAILED) from None
+        except OSError as error:
+            raise fail(f"{file}: {error.strerror}", FAILED) from None
+    else:
+        with reading(ledger) as book:
+            found = book.recent(cluster_queue=queue, since=window.start, details=True)
+            entries = list(counted(found, "workloads"))
+            hide = book.hide if book.anonymous else None
+    kept = [
+        entry
+        for entry in entries
+        if entry.submitted < window.end
+        and (entry.outcome is None or (entry.ended or 0) >= window.start)
+        and (file is None or queue is None or entry.family.cluster_queue == queue)
+    ]
+    return Seen(window, min(now, window.end), kept, hide)
+
+
+def window_of(since: str, until: str | None, now: int) -> Window:
+    """From ``--since`` before ``--until`` to ``--until``."""
+    from advisor.usage import Window
+    from scheduler.annotations import parse_estimate, parse_instant
+
+    try:
+        end = now if until is None else parse_instant(until)
+    except ValueError as error:
+        raise fail(f"--until: {error}", USAGE) from None
+    try:
+        length = parse_estimate(since)
+    except ValueError as error:
+        raise fail(f"--since: {error}", USAGE) from None
+    if end - length < 0:
+        raise fail(f"--since: {since} before {until or 'now'} is before 1970", USAGE)
+    return Window(end - length, end)
+
+
+def success_of(file: Path | None) -> Success | None:
+    """What counts, if somebody says it."""
+    from advisor.success import BadSuccess, read_success
+
+    if file is None:
+        return None
+    try:
+        return read_success(text_of(file))
+    except BadSuccess as error:
+        raise bad_file(file, error) from None
+
+
+def text_of(file: Path) -> str:
+    """The text of a file."""
+    try:
+        return file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise fail(f"{file}: {error.strerror}", FAILED) from None
+    except UnicodeDecodeError:
+        raise fail(f"{file} is no text in UTF-8", FAILED) from None
+
+
+def bad_file(file: Path, error: BadFile) -> typer.Exit:
+    """Say all that is wrong with a file; the exit to raise."""
+    for mistake in error.mistakes[:-1]:
+        typer.echo(f"error: {file}: {mistake}", err=True)
+    return fail(f"{file}: {error.mistakes[-1]}", FAILED)
+
+
+def shares_of(texts: Sequence[str] | None) -> Mapping[str, Fraction]:
+    """What ``--gpu-share`` says."""
+    from advisor.usage_gpus import parse_shares
+
+    try:
+        return parse_shares(texts or ())
+    except ValueError as error:
+        raise fail(f"--gpu-share: {error}", USAGE) from None
+
+
+def counted(items: Iterable[T], what: str) -> Iterator[T]:
+    """Show on a terminal how far it has come."""
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn
+
+    with Progress(
+        SpinnerColumn(), TextColumn(f"{{task.completed}} {what}"), console=Console(stderr=True), transient=True
+    ) as progress:
+        yield from progress.track(items, total=None)
+
+
+@contextmanager
+def waiting(what: str) -> Iterator[Callable[[str], None]]:
+    """Show on a terminal what is waited for; the text may change."""
+    from rich.console import Console
+
+    with Console(stderr=True).status(f"{what} ...") as status:
+        yield lambda text: status.update(f"{text} ...")
+
+
+def span(window: Window) -> str:
+    """A window, in words."""
+    from scheduler.annotations import format_instant
+
+    return f"{format_instant(window.start // 1000 * 1000)} to {format_instant(window.end // 1000 * 1000)}"
+
+
+def span_object(window: Window) -> dict[str, str]:
+    """A window, for machines."""
+    from scheduler.annotations import format_instant
+
+    return {"start": format_instant(window.start), "end": format_instant(window.end)}
+
+
+def print_table(columns: Sequence[str], lines: Iterable[Sequence[str]]) -> None:
+    """A table: the first column to the left, numbers to the right."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for number, name in enumerate(columns):
+        table.add_column(name, justify="right" if number else "left", no_wrap=number > 0)
+    for line in lines:
+        table.add_row(*line)
+    # A pipe has no width: nothing is cut there.
+    console = Console(highlight=False, markup=False)
+    (console if console.is_terminal else Console(highlight=False, markup=False, width=200)).print(table)
+
+
+def print_csv(columns: Sequence[str], lines: Iterable[Sequence[Any]]) -> None:
+    """The same for spreadsheets."""
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(lines)
+
+
+def print_json(value: Any) -> None:
+    """For machines; a number that is none is null."""
+    typer.echo(json.dumps(value, indent=2, allow_nan=False))
+
+
+def remarks(lines: Iterable[str]) -> None:
+    """What is missing or odd, to the standard error."""
+    for line in lines:
+        typer.echo(f"note: {line}", err=True)
+
+
+def number(value: float | None, digits: int = 1) -> str:
+    """For people; a dash where nothing is known."""
+    return "-" if value is None else f"{value:,.{digits}f}"
+
+
+def percent(share: float | None) -> str:
+    """A share, for people."""
+    return "-" if share is None else f"{share:.0%}"

@@ -1,0 +1,149 @@
+"""``punctual advise usage``, ``outcomes`` and ``cost`` on the example's ledger."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from cli.main import app
+from scheduler.ledger import Ledger
+from tests.advisor.work import work
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "04-results"
+WEEK = ["-f", str(EXAMPLE / "ledger.jsonl"), "--until", "2026-11-30T00:00:00Z", "--since", "7d"]
+SUCCESS = ["--success", str(EXAMPLE / "success.yaml")]
+PRICES = ["--prices", str(EXAMPLE / "prices.yaml")]
+NOWHERE = {"PUNCTUAL_LEDGER": "", "PUNCTUAL_SUCCESS": "", "PUNCTUAL_PRICES": "", "COLUMNS": "200"}
+
+
+def run(*words: str, code: int = 0) -> Result:
+    """One command."""
+    result = CliRunner().invoke(app, ["advise", *words], env=NOWHERE)
+    assert result.exit_code == code, result.output
+    return result
+
+
+def data(*words: str, code: int = 0) -> Any:
+    """What it prints for machines."""
+    return json.loads(run(*words, "-o", "json", code=code).stdout)
+
+
+def test_usage_says_what_was_allocated() -> None:
+    """A sentence first, the largest queue first, and which source is missing."""
+    result = run("usage", *WEEK)
+    sentence, _, header, first, *_ = result.stdout.splitlines()
+    assert sentence.startswith("526.6 GPU-hours were allocated from 2026-11-23T00:00:00Z to 2026-11-30T00:00:00Z")
+    assert header.split()[:2] == ["QUEUE", "ALLOCATED"]
+    assert first.split()[:2] == ["serving", "336.0"]
+    assert "no Prometheus: how busy GPUs were is not known" in result.stderr
+
+
+def test_usage_for_machines_has_all_groupings() -> None:
+    """Each adds up to the same."""
+    found = data("usage", *WEEK)
+    assert set(found["by"]) == {"queue", "team", "workload", "flavor", "hour"}
+    for rows in found["by"].values():
+        assert sum(row["allocatedGpuHours"] for row in rows) == pytest.approx(
+            found["total"]["allocatedGpuHours"], abs=1e-3
+        )
+    assert found["total"]["busyGpuHours"] is None
+    assert found["sources"]["Prometheus"]["complete"] is False
+
+
+def test_usage_of_a_queue_and_as_csv() -> None:
+    """Only that queue, a line for each row."""
+    lines = list(
+        csv.DictReader(io.StringIO(run("usage", *WEEK, "-q", "nightly", "--by", "workload", "-o", "csv").stdout))
+    )
+    assert len(lines) == 7
+    assert {line["key"].split("-")[0] for line in lines} == {"vision/train"}
+
+
+def test_outcomes_says_how_many_count() -> None:
+    """And why others do not, and what waits for a verdict."""
+    result = run("outcomes", *WEEK, *SUCCESS)
+    assert result.stdout.startswith("14 of 21 pieces of work that ended from ")
+    assert "1 late, 1 rejected, 3 unjudged, 1 failed, 1 deleted. 18 of 20 deadlines were met." in result.stdout
+    assert "67% of 6 (wanted: 95%)" in result.stdout
+    assert "speech/eval-11f3: punctual outcome NAME verified|rejected" in result.stderr
+    found = data("outcomes", *WEEK, *SUCCESS)
+    (nightly,) = (each for each in found["by"]["task"] if each["key"] == "nightly-training")
+    assert (nightly["verified"], nightly["late"], nightly["rejected"], nightly["failed"]) == (3, 1, 1, 1)
+    assert nightly["onTimeKept"] is False
+    assert found["unjudged"] == ["speech/eval-61f3", "speech/eval-60f3", "speech/eval-11f3"]
+
+
+def test_outcomes_without_success_yaml_goes_by_verdicts() -> None:
+    """And says so."""
+    result = run("outcomes", *WEEK)
+    assert result.stdout.startswith("14 of 21 ")
+    assert "no success.yaml: only verdicts and deadlines of the work itself count" in result.stderr
+
+
+def test_cost_says_what_a_result_costs() -> None:
+    """All money by results that count; what is idle too; rows add up to the total."""
+    result = run("cost", *WEEK, *PRICES, *SUCCESS)
+    assert "for each result that counts" in result.stdout
+    found = data("cost", *WEEK, *PRICES, *SUCCESS)
+    whole = found["total"]
+    assert (found["currency"], found["difference"], whole["results"]) == ("EUR", 0.0, 14)
+    assert whole["perResult"] == pytest.approx(whole["total"] / 14)
+    assert whole["uses"]["interrupted"] == pytest.approx(4 * 2 * 2.2)
+    for rows in found["by"].values():
+        assert sum(row["total"] for row in rows) == pytest.approx(whole["total"], abs=1e-3)
+    (nightly,) = (each for each in found["by"]["task"] if each["key"] == "nightly-training")
+    assert nightly["perResult"] == pytest.approx(nightly["total"] / 3)
+    lines = list(csv.DictReader(io.StringIO(run("cost", *WEEK, *PRICES, "-o", "csv").stdout)))
+    assert sum(float(line["idle"]) for line in lines) == pytest.approx(whole["uses"]["idle"], abs=1e-3)
+
+
+def test_a_flavor_without_a_price_is_partial(tmp_path: Path) -> None:
+    """The rest is printed, the exit code says that it is not all."""
+    prices = tmp_path / "prices.yaml"
+    prices.write_text("version: 1\ncurrency: USD\ngpuHour: {l4: 1}\n")
+    result = run("cost", *WEEK, "--prices", str(prices), code=3)
+    assert "USD " in result.stdout
+    assert "a100 has no price" in result.stderr
+
+
+def test_a_ledger_is_read_as_well(tmp_path: Path) -> None:
+    """SQLite or PostgreSQL in place of an export."""
+    with Ledger(str(tmp_path / "ledger.db")).open() as ledger:
+        ledger.write([work(deadline=3, verdict="verified")])
+    words = ["--ledger", str(tmp_path / "ledger.db"), "--until", "2026-12-01T00:00:00Z", "--since", "1d"]
+    assert data("usage", *words)["total"]["allocatedGpuHours"] == 4.0
+    assert data("outcomes", *words)["total"]["verified"] == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["usage"], 2, "say where the ledger is"),
+        (["usage", "--ledger", "/nowhere/ledger.db"], 1, "there is no ledger at /nowhere/ledger.db"),
+        (["usage", "-f", "/nowhere/export"], 1, "/nowhere/export: No such file"),
+        (["usage", *WEEK[:2], "--until", "tomorrow"], 2, "--until: \"tomorrow\" is not a time"),
+        (["usage", *WEEK, "--since", "0s"], 2, "--since: \"0s\" is not positive"),
+        (["usage", *WEEK, "--gpu-share", "x"], 2, "--gpu-share: 'x': write RESOURCE=FRACTION"),
+        (["usage", *WEEK, "--success", str(EXAMPLE / "prices.yaml")], 1, "currency: is not known"),
+        (["cost", *WEEK], 2, "say what GPUs cost: --prices FILE"),
+        (["cost", *WEEK, "--prices", str(EXAMPLE / "success.yaml")], 1, "tasks: is not known"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_said(words: list[str], code: int, said: str) -> None:
+    """In one line, without a traceback."""
+    assert said in run(*words, code=code).stderr
+
+
+def test_nothing_in_the_window_is_no_error() -> None:
+    """It is said."""
+    before = ["-f", WEEK[1], "--until", "2026-01-01T00:00:00Z"]
+    assert run("usage", *before).stdout.startswith("No GPU was allocated from ")
+    assert run("outcomes", *before).stdout.startswith("Nothing ended from ")
+    assert data("cost", *before, *PRICES)["total"]["uses"]["idle"] > 0
