@@ -212,29 +212,16 @@ def _asked(request: pb.PlanRequest, pool: Pool) -> bool:
         if (work.cluster_queue[row] if work.cluster_queue else 0) not in pool.queues:
             continue
         if (work.state[row] if work.state else pb.PENDING) == pb.RUNNING:
-            held = request.assignments[work.assignment[row]] if work.assignment else pb.Assignment()
-            if (pool.flavor, pool.resource) in zip(held.flavors, held.resources, strict=True):
+            if pool.held_by(request, row):
                 return True
-        elif _asks(request, pool, row):
+        elif pool.asked_by(request, row):
             return True
     return any((kept.flavor, kept.resource) == (pool.flavor, pool.resource) for kept in request.reservations)
 
 
-def _asks(request: pb.PlanRequest, pool: Pool, row: int) -> int:
-    """How much a row asks for that the pool could give, in Kueue's unit."""
-    shape = request.shapes[request.workloads.shape[row] if request.workloads.shape else 0]
-    return sum(
-        pod_set.count * amount
-        for pod_set in shape.pod_sets
-        if pool.flavor not in pod_set.excluded_flavors
-        for resource, amount in zip(pod_set.resources, pod_set.amounts, strict=True)
-        if resource == pool.resource
-    )
-
-
 def _best_effort(trials: Trials, request: pb.PlanRequest, found: Least, span: int) -> BestEffort:
     pool, durations = trials.pool, request.workloads.duration_ms
-    asked = [(row, asks) for row in trials.cut.best_effort if (asks := _asks(request, pool, row))]
+    asked = [(row, asks) for row in trials.cut.best_effort if (asks := pool.asked_by(request, row))]
     hours = sum(asks / pool.unit * durations[row] / HOUR for row, asks in asked)
     trial = trials.try_plan(found.needed)
     times, changes = use(trial.problem, pool, trial.plan)

@@ -70,6 +70,55 @@ def past_question(
     return PastQuestion(asked.request, tuple(asked.names), asked.missed, tuple(asked.remarks()))
 
 
+def quota_in_use(entries: Iterable[Entry], since: int, until: int) -> pb.Quota:
+    """Each ClusterQueue by itself with the most that it had in use at once: what there was at least."""
+    changes: dict[str, dict[tuple[str, str], list[tuple[int, int]]]] = {}
+    for entry in entries:
+        if entry.started is None or entry.started >= until or (end := _end(entry)) <= since:
+            continue
+        cells = changes.setdefault(entry.family.cluster_queue, {})
+        for flavor, resource, amount in entry.usage:
+            cells.setdefault((flavor, resource), []).extend([(max(since, entry.started), amount), (end, -amount)])
+    names = sorted({cell for cells in changes.values() for cell in cells})
+    flavors, resources = [*dict.fromkeys(f for f, _ in names)], [*dict.fromkeys(r for _, r in names)]
+    quota = pb.Quota(resources=resources, flavors=[pb.ResourceFlavor(name=name) for name in flavors])
+    for name, cells in sorted(changes.items()):
+        queue = quota.cluster_queues.add(name=name)
+        for offered, covered in _groups(cells):
+            group = queue.resource_groups.add(covered_resources=[resources.index(each) for each in covered])
+            for flavor in offered:
+                offer = group.flavors.add(flavor=flavors.index(flavor))
+                for resource in covered:
+                    most = _most(cells.get((flavor, resource), []))
+                    offer.resources.add(resource=resources.index(resource), nominal=most)
+    return quota
+
+
+def _groups(cells: Iterable[tuple[str, str]]) -> list[tuple[list[str], list[str]]]:
+    """Flavors and resources that hang together: no flavor and no resource is in two groups."""
+    groups: list[tuple[set[str], set[str]]] = []
+    for flavor, resource in cells:
+        touched = [group for group in groups if flavor in group[0] or resource in group[1]]
+        merged = ({flavor}.union(*(group[0] for group in touched)), {resource}.union(*(group[1] for group in touched)))
+        groups = [*(group for group in groups if group not in touched), merged]
+    return sorted((sorted(flavors), sorted(resources)) for flavors, resources in groups)
+
+
+def _most(changes: list[tuple[int, int]]) -> int:
+    """The most that is in use at once."""
+    used = most = 0
+    for _, change in sorted(changes):
+        used += change
+        most = max(most, used)
+    return most
+
+
+def _end(entry: Entry) -> int:
+    """When it ended that has started; of what runs, as far as is known."""
+    assert entry.started is not None
+    return max(entry.updated, entry.started + (entry.estimate or 1)) if entry.ended is None else entry.ended
+
+
 class _Asked:
     """A request as it fills."""
 
@@ -94,10 +143,7 @@ class _Asked:
             self._left["never ran"] += entry.outcome is not None
             self._left["still wait or have not run"] += entry.outcome is None
             return
-        end = entry.ended
-        if end is None:  # it runs, as far as is known
-            end = max(entry.updated, entry.started + (entry.estimate or 1))
-        if end <= self._since:
+        if (end := _end(entry)) <= self._since:
             return
         if queue is None:
             self._left["ran in queues that are not there any more"] += 1

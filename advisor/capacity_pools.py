@@ -98,6 +98,24 @@ class Pool:
         self._add_nodes(changed.quota.flavors[self.flavor], amount)
         return changed
 
+    def asked_by(self, request: pb.PlanRequest, row: int) -> int:
+        """How much a row asks for that the pool could give, in Kueue's unit."""
+        shape = request.shapes[request.workloads.shape[row] if request.workloads.shape else 0]
+        return sum(
+            pod_set.count * amount
+            for pod_set in shape.pod_sets
+            if self.flavor not in pod_set.excluded_flavors
+            for resource, amount in zip(pod_set.resources, pod_set.amounts, strict=True)
+            if resource == self.resource
+        )
+
+    def held_by(self, request: pb.PlanRequest, row: int) -> bool:
+        """Whether a running row holds some of it."""
+        if not request.workloads.assignment:
+            return False  # it does not say what it holds, so it is rejected
+        held = request.assignments[request.workloads.assignment[row]]
+        return (self.flavor, self.resource) in zip(held.flavors, held.resources, strict=True)
+
     def _add_nodes(self, flavor: pb.ResourceFlavor, amount: int) -> None:
         """Nodes like the largest for what is more than today."""
         groups: dict[int, list[pb.NodeGroup]] = {}

@@ -25,7 +25,7 @@ from solver.encode import encode
 from solver.plan import Plan
 from solver.planner import plans
 from solver.problem import NEVER, Problem
-from solver.quota import Int64s
+from solver.quota import Bools, Int64s
 from solver.schedule import Scheduler
 from solver.verify import verify
 
@@ -226,18 +226,20 @@ class Trials:
         never = {rejected.row: rejected.message for rejected in problem.rejected if self._waits(rejected.row)}
         late = certain(scheduler)[0]
         late |= (problem.due < NEVER) & (problem.release + problem.shortest > problem.due)
-        too_short = problem.row[late].tolist()
+        touched = _touched(scheduler, decode(request), self.pool)
+        too_short = problem.row[late & touched].tolist()
+        elsewhere = problem.row[~touched].tolist()
         running = [k for k in range(len(work.id)) if not self._waits(k) and work.due_ms[k]]
+        overrun = [k for k in running if request.now_ms + work.duration_ms[k] > work.due_ms[k]]
+        waits = [k for k in problem.row[touched].tolist() if mine[k] and not work.due_ms[k]]
         cut = Cut(
             too_short=self.original(too_short),
-            running_late=self.original([k for k in running if request.now_ms + work.duration_ms[k] > work.due_ms[k]]),
-            never={self._original[row]: message for row, message in never.items() if mine[row]},
-            best_effort=self.original(
-                [k for k, ours in enumerate(mine) if ours and self._waits(k) and not work.due_ms[k] and k not in never]
-            ),
+            running_late=self.original([k for k in overrun if self.pool.held_by(request, k)]),
+            never={self._original[k]: why for k, why in never.items() if mine[k] and self.pool.asked_by(request, k)},
+            best_effort=self.original(waits),
         )
-        gone = {k for k in too_short if work.state[k] == pb.PENDING} | {*never}
-        for k in (*too_short, *running):
+        gone = {k for k in (*too_short, *elsewhere) if work.state[k] == pb.PENDING} | {*never}
+        for k in (*too_short, *elsewhere, *running):
             work.due_ms[k] = 0
         # Until the lowest amount is known, work without a deadline is needed: all of it must have room to run at all.
         self._keep([k for k in range(len(work.id)) if k not in gone])
@@ -318,6 +320,34 @@ def _at_once(problem: Problem) -> Int64s:
     order = np.lexsort((np.arange(len(problem)), problem.created, problem.release))
     fixed = scheduler.fixed.start
     return np.where(fixed >= 0, fixed, scheduler.exactly(order[fixed[order] < 0]).start)
+
+
+def _touched(scheduler: Scheduler, today: Problem, pool: Pool) -> Bools:
+    """Rows that could be in the pool, or share something that may run short with one that could, and so on: ``[n]``.
+
+    Parameters
+    ----------
+    scheduler
+        With plenty of the pool.
+    today
+        The problem as it is today.
+    """
+    problem = scheduler.problem
+    options, tree = problem.options, problem.tree
+    mine = tree.cell(pool.flavor, pool.resource)
+    slots = np.concatenate([scheduler.compact.slot_of, Scheduler(today).compact.slot_of])
+    short = np.logical_or.reduce(slots >= 0, axis=0)
+    short[mine] = True
+    pair_of_option = np.repeat(np.arange(len(options.node)), np.diff(options.first))
+    uses = np.zeros((len(options.node), tree.cells), dtype=np.bool_)
+    uses[np.repeat(pair_of_option, np.diff(options.need)), options.cell] = True
+    uses &= short
+    uses[~np.isin(options.node, tree.queue_node[sorted(pool.queues)])] = False
+    pairs = uses[:, mine]
+    while (grown := pairs | uses[:, uses[pairs].any(axis=0)].any(axis=1)).sum() > pairs.sum():
+        pairs = grown
+    result: Bools = pairs[problem.pair]
+    return result
 
 
 def _plain(request: pb.PlanRequest) -> pb.PlanRequest:

@@ -59,7 +59,7 @@ def details(answer: Capacity) -> Iterator[str]:
 
 def _nothing_due(answer: Capacity) -> str:
     found = answer.least
-    told = "no job that waits has a deadline that could be met, so deadlines ask for nothing"
+    told = "no job that asks for any has a deadline that could be met, so deadlines ask for none"
     if not found.needed:
         return told
     why = f"what runs, or is kept free, takes {_count(answer, answer.held)}"

@@ -12,17 +12,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cli.advise_source import bad_file, text_of
+from cli.ledger import Address, fail, reading
 from cli.source import BAD_INPUT, errors_told, instant_of, look_at_cluster, policy_of, read_files, tuned
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from rich.console import Console
     from rich.table import Table
 
     from advisor.capacity import Capacity
+    from advisor.cost_prices import Prices as Listed
     from cli.source import Read, Said
     from scheduler.items import Complaint
+    from scheduler.ledger_entry import Entry
     from scheduler.snapshot import Snapshot
     from solver.api import planner_pb2 as pb
 
@@ -58,14 +62,13 @@ def capacity(
         typer.Option("--filename", "-f", metavar="FILE|DIR", help="Read Jobs, queues, flavors from there, no cluster."),
     ] = None,
     more: Annotated[list[str] | None, typer.Argument(metavar="[FILE|DIR]...", help="More files or folders.")] = None,
-    window: Annotated[
-        str | None, typer.Option(metavar="DURATION", help="Ask about the past: work that ended in this time until now.")
+    since: Annotated[
+        str | None, typer.Option(metavar="DURATION", help="Ask about the past, by a ledger: 7d, 12h until now.")
     ] = None,
-    ledger: Annotated[
-        str | None,
-        typer.Option(
-            envvar="PUNCTUAL_LEDGER", metavar="PATH|postgresql://…", help="With --window: where the past is known from."
-        ),
+    ledger: Address = None,
+    export: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="A copy of a ledger instead: punctual ledger export -o json."),
     ] = None,
     on_time: Annotated[
         str, typer.Option(metavar="PERCENT", help="How many of the deadlines have to be met, of those that can be.")
@@ -80,6 +83,10 @@ def capacity(
     price: Annotated[
         list[str] | None,
         typer.Option(metavar="[FLAVOR=]PRICE", help="Of one for an hour: 2.50, h100=2.50; several times."),
+    ] = None,
+    price_list: Annotated[
+        Path | None,
+        typer.Option("--prices", envvar="PUNCTUAL_PRICES", metavar="FILE", help="A price list (docs/cost.md)."),
     ] = None,
     output: Annotated[Output, typer.Option("--output", "-o", help="How to print it.")] = Output.TEXT,
     gate_all: Annotated[
@@ -112,14 +119,14 @@ def capacity(
     For each flavor, with the others as they are: the least quota with which a
     plan meets the deadlines, whether a proof says that fewer cannot do, what
     starting everything at once would take, and how many deadlines are met with
-    how many GPUs. Of the live cluster, of files (-f), or of the past (--window,
-    with the ledger; the queues are the cluster's, or those of -f). Changes
+    how many GPUs. Of the live cluster, of files (-f), or of the past (--since,
+    with a ledger; the queues are the cluster's, or those of -f). Changes
     nothing. docs/capacity.md says what is counted how.
 
     \b
     punctual advise capacity -f examples/01-four-jobs
     punctual advise capacity --on-time 95 --price 2.50
-    punctual advise capacity --window 7d --ledger ledger.db -f queues.yaml
+    punctual advise capacity --since 7d --ledger ledger.db -f queues.yaml
 
     Exit codes: 0 answered; 1 something could not be read or planned (or, with
     files, has a mistake in it); 2 wrong usage, or no cluster configured; 3 with
@@ -133,14 +140,15 @@ def capacity(
 
     told = Console(stderr=True, soft_wrap=True, highlight=False)
     paths = [*(files or ()), *(more or ())]
-    share, prices = _share(on_time), _prices(price or ())
-    length = None if window is None else _duration("--window", window)
+    share, prices = _share(on_time), _prices(price or (), price_list)
+    length = None if since is None else _duration("--since", since)
     due = None if default_deadline is None else _duration("--default-deadline", default_deadline)
     source = context.get_parameter_source("ledger")
-    if length is None and source is not None and source.name == "COMMANDLINE":
-        raise typer.BadParameter("tells of the past: say how far to look back with --window 7d", param_hint="--ledger")
-    if length is not None and ledger is None:
-        raise typer.BadParameter("needs to know where the past is: --ledger PATH", param_hint="--window")
+    if length is None and (export or (source is not None and source.name == "COMMANDLINE")):
+        hint = "--export" if export else "--ledger"
+        raise typer.BadParameter("tells of the past: say how far to look back with --since 7d", param_hint=hint)
+    if length is not None and ledger is None and export is None:
+        raise typer.BadParameter("needs to know where the past is: --ledger PATH, or --export", param_hint="--since")
     if length is not None and gate_all:
         raise typer.BadParameter("is about work that waits; the past is always asked as if", param_hint="--gate-all")
     instant = instant_of(now)
@@ -152,13 +160,13 @@ def capacity(
         read = (
             read_files(paths, instant, gate_all and length is None)
             if paths
-            else look_at_cluster(instant, kubeconfig, kube_context)
+            else _cluster(instant, kubeconfig, kube_context, needed=length is None)
         )
         seen = _seen(read, tune(policy_of(policy) if policy else read.settings))
         asked = (
             _waiting(seen, read, gate_all, due)
             if length is None
-            else _past(seen, read, ledger or "", instant, length, due)
+            else _past(seen, read, _entries(ledger, export, instant - length), instant - length, due)
         )
         for remark in asked.remarks:
             told.print(str(remark), markup=False)
@@ -173,8 +181,8 @@ def capacity(
         except BadPlan as error:
             told.print(f"error: a plan did not pass the verifier, please report this: {error}", markup=False)
             raise typer.Exit(BAD_INPUT) from None
-    unknown = {*prices} - {None} - {answer.pool.flavor_name for answer in answers}
-    for flavor in sorted(str(name) for name in unknown):
+    unknown = {*prices.said} - {answer.pool.flavor_name for answer in answers}
+    for flavor in sorted(unknown):
         told.print(f"--price: no answer is about a flavor {flavor}", markup=False)
     if output is Output.JSON:
         typer.echo(json.dumps(_to_json(answers, asked, prices), indent=2, ensure_ascii=False))
@@ -187,6 +195,21 @@ def capacity(
 
 
 # --- what is asked -----------------------------------------------------------------------------------------------
+
+
+def _cluster(instant: int, kubeconfig: Path | None, context: str | None, needed: bool) -> Read:
+    """The live cluster; where it is not needed and none is configured, nothing."""
+    from cli.source import Read
+    from scheduler.apiserver import NoCluster
+    from scheduler.settings import Settings
+    from scheduler.still import StillCluster
+
+    try:
+        return look_at_cluster(instant, kubeconfig, context)
+    except NoCluster:
+        if needed or kubeconfig or context:
+            raise
+        return Read(StillCluster(instant), Settings())
 
 
 def _seen(read: Read, settings: object) -> Snapshot:
@@ -242,22 +265,36 @@ def _said(complaint: Complaint, read: Read) -> Said:
     return Said(str(place or target), told, mistake)
 
 
-def _past(seen: Snapshot, read: Read, ledger: str, until: int, length: int, due: int | None) -> Question:
-    """What a window of the ledger would have asked for."""
-    from sqlalchemy.exc import SQLAlchemyError
-
-    from advisor.capacity_past import past_question
-    from scheduler.ledger import LedgerError
-    from scheduler.shadow_history import remembered
+def _entries(ledger: str | None, export: Path | None, since: int) -> tuple[list[Entry], Callable[[str], str]]:
+    """What a ledger, or a copy of one, knows of a time, and how it writes names."""
+    if export is None:
+        with reading(ledger) as book:
+            return list(book.recent(since=since)), book.hide if book.anonymous else str
+    from advisor.usage_export import BadExport, read_export
 
     try:
-        entries, hide = remembered(ledger, until - length)
-    except (LedgerError, ValueError) as error:
-        raise _failed(f"--ledger: {error}") from None
-    except SQLAlchemyError as error:
-        raise _failed(f"--ledger: it cannot be read: {str(error).splitlines()[0]}") from None
-    past = past_question(seen.request.quota, entries, until - length, until, default_deadline=due, hide=hide)
-    counted = ("asked of the past, with hindsight: run times as they were, queues as they are now", *past.remarks)
+        return read_export(export), str
+    except BadExport as error:
+        raise fail(str(error), BAD_INPUT) from None
+    except OSError as error:
+        raise fail(f"{export}: {error.strerror}", BAD_INPUT) from None
+
+
+def _past(
+    seen: Snapshot, read: Read, known: tuple[list[Entry], Callable[[str], str]], since: int, due: int | None
+) -> Question:
+    """What a window of the past would have asked for."""
+    from advisor.capacity_past import past_question, quota_in_use
+
+    (entries, hide), quota = known, seen.request.quota
+    queues = "queues as they are now"
+    if not quota.cluster_queues and not read.places:
+        quota, hide = quota_in_use(entries, since, seen.now), str
+        queues = (
+            "each ClusterQueue by itself with the most that it had in use at once, as its quota is not known (-f FILE)"
+        )
+    past = past_question(quota, entries, since, seen.now, default_deadline=due, hide=hide)
+    counted = (f"asked of the past, with hindsight: run times as they were, {queues}", *past.remarks)
     return Question(past.request, past.names, counted, tuple(read.remarks), past.missed)
 
 
@@ -280,9 +317,34 @@ def _duration(option: str, text: str) -> int:
         raise typer.BadParameter(str(error), param_hint=option) from None
 
 
-def _prices(texts: Sequence[str]) -> dict[str | None, float]:
-    """Price of one for an hour, by flavor; None for all others."""
-    prices: dict[str | None, float] = {}
+@dataclass(frozen=True)
+class Prices:
+    """What one costs for an hour: what options say, and after that a price list."""
+
+    said: dict[str, float]
+    """By flavor."""
+    others: float | None
+    listed: Listed | None
+
+    @property
+    def currency(self) -> str:
+        """Empty if nobody says."""
+        return f" {self.listed.currency}" if self.listed else ""
+
+    def of(self, answer: Capacity) -> float | None:
+        """Of an answer's flavor; None if nobody says."""
+        from advisor.usage_gpus import share_of
+
+        flavor = answer.pool.flavor_name
+        said, listed = self.said.get(flavor, self.others), self.listed.of(flavor) if self.listed else None
+        if said is not None or listed is None:
+            return said
+        return listed * float(share_of(answer.pool.resource_name, {}).gpus)  # a slice, as much as it is of a GPU
+
+
+def _prices(texts: Sequence[str], file: Path | None) -> Prices:
+    said: dict[str, float] = {}
+    others = None
     for text in texts:
         flavor, equals, number = text.rpartition("=")
         try:
@@ -291,17 +353,18 @@ def _prices(texts: Sequence[str]) -> dict[str | None, float]:
             value = -1.0
         if not 0 <= value < float("inf") or (equals and not flavor):
             raise typer.BadParameter(f"{text} is no price; write 2.50 or h100=2.50", param_hint="--price")
-        prices[flavor or None] = value
-    return prices
+        if flavor:
+            said[flavor] = value
+        else:
+            others = value
+    if file is None:
+        return Prices(said, others, None)
+    from advisor.cost_prices import BadPrices, read_prices
 
-
-def _price_of(prices: Mapping[str | None, float], answer: Capacity) -> float | None:
-    return prices.get(answer.pool.flavor_name, prices.get(None))
-
-
-def _failed(message: str) -> typer.Exit:
-    typer.echo(f"error: {message}", err=True)
-    return typer.Exit(BAD_INPUT)
+    try:
+        return Prices(said, others, read_prices(text_of(file)))
+    except BadPrices as error:
+        raise bad_file(file, error) from None
 
 
 def _jobs(count: int) -> str:
@@ -311,15 +374,15 @@ def _jobs(count: int) -> str:
 # --- what is told ------------------------------------------------------------------------------------------------
 
 
-def _to_json(answers: Sequence[Capacity], asked: Question, prices: Mapping[str | None, float]) -> dict[str, object]:
+def _to_json(answers: Sequence[Capacity], asked: Question, prices: Prices) -> dict[str, object]:
     from advisor.capacity import to_json
     from advisor.capacity_words import sentence
 
     told: dict[str, object] = {
         "sentence": " ".join(sentence(answer, len(answers) == 1) for answer in answers) or NOTHING,
         "flavors": [
-            {"sentence": sentence(answer), **to_json(answer, _price_of(prices, answer)),
-             "pricePerHour": _price_of(prices, answer)}
+            {"sentence": sentence(answer), **to_json(answer, prices.of(answer)),
+             "pricePerHour": prices.of(answer)}
             for answer in answers
         ],
         "counted": list(asked.counted),
@@ -328,10 +391,10 @@ def _to_json(answers: Sequence[Capacity], asked: Question, prices: Mapping[str |
     return told if asked.missed is None else told | {"missedInFact": asked.missed}
 
 
-NOTHING = "No work waits or runs that asks for any: none is needed."
+NOTHING = "No work asks for any: none is needed."
 
 
-def _show(answers: Sequence[Capacity], asked: Question, prices: Mapping[str | None, float], console: Console) -> None:
+def _show(answers: Sequence[Capacity], asked: Question, prices: Prices, console: Console) -> None:
     from advisor.capacity_words import details, sentence
 
     if not answers:
@@ -344,26 +407,28 @@ def _show(answers: Sequence[Capacity], asked: Question, prices: Mapping[str | No
             console.print(line, markup=False)
         if answer.deadlines:
             console.print()
-            console.print(_curve(answer, _price_of(prices, answer)))
+            console.print(_curve(answer, prices))
     if answers:
         console.print()
     for line in asked.counted:
         console.print(f"Counted: {line}.", markup=False)
     if asked.missed is not None:
         console.print(f"In fact {asked.missed} of these deadlines were missed.")
-    if any(answer.deadlines and _price_of(prices, answer) is None for answer in answers):
-        console.print("No price is known, so none per extra deadline (--price 2.50: of one for an hour).")
+    if any(answer.deadlines and prices.of(answer) is None for answer in answers):
+        console.print(
+            "No price is known, so none per extra deadline (--price 2.50, of one for an hour; --prices FILE)."
+        )
     if len(answers) > 1:
         console.print("Each answer leaves the other flavors and queues as they are.")
 
 
-def _curve(answer: Capacity, price: float | None) -> Table:
+def _curve(answer: Capacity, prices: Prices) -> Table:
     """How many deadlines are met with how much."""
     from rich.table import Table
 
     from advisor.capacity import prices_per_extra
 
-    found, pool = answer.least, answer.pool
+    found, pool, price = answer.least, answer.pool, prices.of(answer)
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column(answer.unit.upper() if answer.unit != "GPUs" else "GPUs", justify="right", no_wrap=True)
     table.add_column("DEADLINES MET", justify="right")
@@ -383,6 +448,6 @@ def _curve(answer: Capacity, price: float | None) -> Table:
             marks.append("today")
         cells = [str(point.amount), f"{point.met} of {answer.deadlines}", str(point.at_most)]
         if price is not None:
-            cells.append("" if cost is None else f"{cost:.2f}")
+            cells.append("" if cost is None else f"{cost:.2f}{prices.currency}")
         table.add_row(*cells, ", ".join(marks))
     return table

@@ -127,10 +127,10 @@ def test_work_that_is_not_ours_keeps_its_order_unless_asked_as_if(run: Run, tmp_
         (("--on-time", "120"), "120 is no percentage above 0, up to 100"),
         (("--price", "cheap"), "cheap is no price; write 2.50 or h100=2.50"),
         (("--price", "=3"), "=3 is no price"),
-        (("--window", "7d"), "needs to know where the past is: --ledger PATH"),
-        (("--ledger", "x.db"), "say how far to look back with --window 7d"),
+        (("--since", "7d"), "needs to know where the past is: --ledger PATH, or --export"),
+        (("--ledger", "x.db"), "say how far to look back with --since 7d"),
         (("--default-deadline", "8"), "has no unit"),
-        (("--window", "7d", "--ledger", "x.db", "--gate-all"), "is about work that waits"),
+        (("--since", "7d", "--ledger", "x.db", "--gate-all"), "is about work that waits"),
     ],
 )
 def test_wrong_usage_is_told(run: Run, arguments: tuple[str, ...], message: str) -> None:
@@ -145,7 +145,7 @@ def test_what_is_not_there_is_told(run: Run, tmp_path: Path) -> None:
     for arguments, message in (
         (("-f", SEED, "-q", "nobody"), "there is no ClusterQueue nobody; there are: research"),
         (("-f", SEED, "--resource", "tpu"), "no queue has quota of tpu"),
-        (("-f", SEED, "--window", "7d", "--ledger", str(tmp_path / "no.db")), "there is no ledger at"),
+        (("-f", SEED, "--since", "7d", "--ledger", str(tmp_path / "no.db")), "there is no ledger at"),
         (("-f", f"{SEED}/jobs.yaml"), "there are no queues"),
     ):
         result = run(*arguments)
@@ -156,7 +156,7 @@ def test_what_is_not_there_is_told(run: Run, tmp_path: Path) -> None:
 def test_nothing_to_do_needs_nothing(run: Run) -> None:
     """Queues without work."""
     result = run("-f", f"{SEED}/queues.yaml")
-    assert (result.exit_code, result.stdout) == (0, "No work waits or runs that asks for any: none is needed.\n")
+    assert (result.exit_code, result.stdout) == (0, "No work asks for any: none is needed.\n")
 
 
 # --- the past ----------------------------------------------------------------------------------------------------
@@ -210,7 +210,7 @@ def ledger(tmp_path: Path) -> Path:
 
 def test_a_window_of_the_past(run: Run, ledger: Path) -> None:
     """With hindsight four GPUs and the two that ran before were enough; in fact two deadlines were missed."""
-    arguments = ("-f", f"{SEED}/queues.yaml", "--window", "12h", "--ledger", str(ledger))
+    arguments = ("-f", f"{SEED}/queues.yaml", "--since", "12h", "--ledger", str(ledger))
     data = told(run(*arguments, "-o", "json"))
     (flavor,) = data["flavors"]
     assert (flavor["deadlines"], data["missedInFact"]) == (4, 2)
@@ -225,3 +225,20 @@ def test_a_window_of_the_past(run: Run, ledger: Path) -> None:
     assert "1 workloads never ran" in counted
     assert "1 workloads ran in queues that are not there any more" in counted
     assert "In fact 2 of these deadlines were missed." in run(*arguments).stdout
+
+
+def test_a_copy_of_a_ledger_and_a_price_list_are_enough(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Without a cluster or files each queue counts by itself, with what it had in use; slices cost their share."""
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    source = ("--export", "examples/05-results/ledger.jsonl", "--now", "2026-11-30T00:00:00Z", "--since", "7d")
+    data = told(run(*source, "--prices", "examples/05-results/prices.yaml", "-o", "json"))
+    found = {flavor["flavor"]: flavor for flavor in data["flavors"]}
+    assert {name: flavor["gpusNeeded"] for name, flavor in found.items()} == {"l4": 1, "a100-mig": 2, "a100": 4}
+    assert {name: flavor["pricePerHour"] for name, flavor in found.items()} == {
+        "l4": 0.6, "a100-mig": pytest.approx(2.2 * 3 / 7), "a100": 2.2,
+    }  # fmt: skip
+    assert "the most that it had in use at once" in data["counted"][0]
+    assert found["a100-mig"]["deadlines"] == 0  # those of the queue's other flavor are not its business
