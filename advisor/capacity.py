@@ -138,7 +138,7 @@ def capacity(
 
     Raises
     ------
-    ValueError
+    advisor.capacity_pools.NoPool
         If there is no such pool.
     solver.invalid.InvalidRequest
         If the request makes no sense.

@@ -140,16 +140,16 @@ class _Asked:
         """Take one entry in, or count why not."""
         queue = self._queues.get(entry.family.cluster_queue)
         if entry.started is None or not entry.usage:
-            self._left["never ran"] += entry.outcome is not None
-            self._left["still wait or have not run"] += entry.outcome is None
+            self._left["left out, as it never ran"] += entry.outcome is not None
+            self._left["left out, as it still waits"] += entry.outcome is None
             return
         if (end := _end(entry)) <= self._since:
             return
         if queue is None:
-            self._left["ran in queues that are not there any more"] += 1
+            self._left["left out, as its queue is not there any more"] += 1
             return
         if any(flavor not in self._flavors or name not in self._resources for flavor, name, _ in entry.usage):
-            self._left["ran in flavors that are not there any more"] += 1
+            self._left["left out, as its flavor is not there any more"] += 1
             return
         finite = entry.family.kind == "Workload" or entry.family.kind in ROOT_KINDS
         if finite and entry.started >= self._since:
@@ -176,7 +176,7 @@ class _Asked:
 
     def _hold(self, entry: Entry, queue: int, end: int) -> None:
         assert entry.started is not None
-        self._left["were running when the time began, or are services: they stay where they were"] += 1
+        self._left["stays where it was, as it ran before that time, or is a service"] += 1
         for flavor, resource, amount in entry.usage:
             self.request.reservations.add(
                 node=self.request.quota.cluster_queues[queue].name,
@@ -200,4 +200,4 @@ class _Asked:
 
     def remarks(self) -> list[str]:
         """What was left out, and what is assumed."""
-        return [f"{count} workloads {why}" for why, count in self._left.items() if count]
+        return [f"{why}: {count}" for why, count in self._left.items() if count]

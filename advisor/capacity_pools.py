@@ -25,6 +25,10 @@ UNITS = {"cpu": 1000, "memory": 1 << 30, "ephemeral-storage": 1 << 30}
 """Kueue's units to one that quota is counted in here: cores, GiB; everything else in ones."""
 
 
+class NoPool(ValueError):
+    """Nothing has such quota; the message says what there is."""
+
+
 class _Place(NamedTuple):
     """Where a nominal quota stands in a request."""
 
@@ -170,15 +174,15 @@ def pools(quota: pb.Quota, resource: str | None = None, queue: str | None = None
 
     Raises
     ------
-    ValueError
-        If nothing has such quota, or there is no such ClusterQueue; the message says what there is.
+    NoPool
+        If nothing has such quota, or there is no such ClusterQueue.
     """
     tree = decode_quota(quota)
     names = list(quota.resources)
     wanted = [k for k, name in enumerate(names) if (is_gpu(name) if resource is None else name == resource)]
     if queue is not None and queue not in tree.queue_names:
         there = ", ".join(tree.queue_names) or "none"
-        raise ValueError(f"there is no ClusterQueue {queue}; there are: {there}")
+        raise NoPool(f"there is no ClusterQueue {queue}; there are: {there}")
     found = [
         pool
         for root in dict.fromkeys(tree.root[tree.queue_node[q]] for q in _sound(tree))
@@ -190,7 +194,7 @@ def pools(quota: pb.Quota, resource: str | None = None, queue: str | None = None
         what = "GPUs" if resource is None else resource
         where = f"ClusterQueue {queue}" if queue else "no queue" if _sound(tree) else "there are no queues, so nothing"
         listed = ", ".join(names) or "nothing"
-        raise ValueError(f"{where} has {'no ' if queue else ''}quota of {what}; quota there is of: {listed}")
+        raise NoPool(f"{where} has {'no ' if queue else ''}quota of {what}; quota there is of: {listed}")
     return found
 
 

@@ -222,8 +222,8 @@ def test_a_window_of_the_past(run: Run, ledger: Path) -> None:
     }
     assert data["counted"][0].startswith("asked of the past")
     counted = " ".join(data["counted"])
-    assert "1 workloads never ran" in counted
-    assert "1 workloads ran in queues that are not there any more" in counted
+    assert "left out, as it never ran: 1" in counted
+    assert "left out, as its queue is not there any more: 1" in counted
     assert "In fact 2 of these deadlines were missed." in run(*arguments).stdout
 
 
@@ -242,3 +242,13 @@ def test_a_copy_of_a_ledger_and_a_price_list_are_enough(
     }  # fmt: skip
     assert "the most that it had in use at once" in data["counted"][0]
     assert found["a100-mig"]["deadlines"] == 0  # those of the queue's other flavor are not its business
+
+
+def test_the_page_shows_what_is_printed(run: Run) -> None:
+    """The example in docs/capacity.md is what the command says, but for spaces at the ends of lines."""
+    page = Path("docs/capacity.md").read_text()
+    (block,) = (part for part in page.split("```") if part.startswith("console"))
+    command, *expected = block.removeprefix("console\n").splitlines()
+    assert command.startswith("$ punctual advise capacity ")
+    printed = run(*command.split()[4:]).stdout.splitlines()
+    assert [line.rstrip() for line in printed] == expected
