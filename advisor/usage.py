@@ -84,7 +84,7 @@ class Usage:
     remarks
         What is not as it should be, in words.
     measured
-        Whether anybody was asked how busy GPUs were.
+        Whether anything is known about how busy GPUs were.
     elsewhere
         Busy GPU time of no Workload: of pods that the ledger does not know.
     shared
@@ -157,7 +157,7 @@ class Row:
     seen
         Of those, measured.
     busy
-        Of what was measured. None: nobody was asked.
+        Of what was measured. None: nothing was.
     productive
         Busy for a result that counts; None as ``busy``.
     unjudged

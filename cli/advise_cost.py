@@ -16,20 +16,25 @@ from cli.advise_source import (
     Format,
     Goals,
     Output,
+    Patience,
+    PrometheusUrl,
     Queue,
     Shares,
     Since,
     Sources,
+    Token,
     Until,
     bad_file,
     fail,
     look,
+    measure_busy,
     number,
     percent,
     print_csv,
     print_json,
     print_table,
     remarks,
+    servers_of,
     shares_of,
     span,
     span_object,
@@ -68,6 +73,9 @@ def cost(
     since: Since = "7d",
     until: Until = None,
     success: Goals = None,
+    prometheus: PrometheusUrl = None,
+    token_file: Token = None,
+    timeout: Patience = "30s",
     gpu_share: Shares = None,
     limit: Annotated[int, typer.Option(min=1, metavar="N", help="So many rows at most.")] = 30,
     output: Format = Output.TABLE,
@@ -90,16 +98,16 @@ def cost(
 
     if prices is None:
         raise fail("say what GPUs cost: --prices FILE (docs/cost.md)", USAGE)
-    said = shares_of(gpu_share)
+    said, servers = shares_of(gpu_share), servers_of(prometheus, token_file, timeout)
     judge = Judge(success_of(success))
     listed = _prices(prices)
     seen = look(ledger, file, since, until, queue)
     used = allocate(seen.entries, seen.window, seen.now, said)
-    bill = charge_by_prices(used, listed, judge, seen.now)
     sources = Sources()
     sources.add("ledger", str(file or ledger))
+    measure_busy(used, seen, servers, sources)
+    bill = charge_by_prices(used, listed, judge, seen.now)
     sources.add("price list", str(prices), ok=bill.complete, why="" if bill.complete else "not for all flavors")
-    sources.missing("Prometheus", "how busy GPUs were is not known (--prometheus URL)")
     whole = all_costs(bill)
     done = together(tally(seen.entries, judge, "queue", seen.now))
     notes = [*sources.lines(), *used.remarks, *bill.remarks]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fractions import Fraction
 
     from advisor.success import Success
-    from advisor.usage import Window
+    from advisor.usage import Usage, Window
     from scheduler.ledger_entry import Entry
     from scheduler.schema_file import BadFile
 
@@ -63,6 +63,22 @@ Shares = Annotated[
         help="What one of a resource is of a GPU: nvidia.com/gpu.shared=1/4. MIG slices are known.",
     ),
 ]
+PrometheusUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--prometheus",
+        envvar="PUNCTUAL_PROMETHEUS",
+        metavar="URL",
+        help="A Prometheus that scrapes the DCGM exporter: how busy GPUs were.",
+    ),
+]
+Token = Annotated[
+    Path | None,
+    typer.Option("--token-file", metavar="FILE", help="Bearer token for Prometheus and OpenCost, where they want one."),
+]
+Patience = Annotated[
+    str, typer.Option("--timeout", metavar="DURATION", help="How long to wait for an answer of theirs.")
+]
 Format = Annotated[Output, typer.Option("--output", "-o", help="How to print it; json has all of it.")]
 
 
@@ -91,7 +107,8 @@ class Sources:
             if each["place"] is None:
                 yield f"no {name}: {each['why']}"
             elif not each["complete"]:
-                yield f"{name} {each['place']}: {each.get('why') or 'not for all of the window'}"
+                why = str(each.get("why") or "not for all of the window")
+                yield why if each["place"] in why else f"{name} {each['place']}: {why}"
 
 
 @dataclass(frozen=True)
@@ -101,6 +118,9 @@ class Seen:
     window: Window
     now: int
     entries: list[Entry]
+    """Of the queue that was asked for."""
+    everybody: list[Entry]
+    """Of all queues."""
     hide: Callable[[str], str] | None
     """How an anonymous ledger has names; None for others."""
 
@@ -120,7 +140,7 @@ def look(ledger: str | None, file: Path | None, since: str, until: str | None, q
             raise fail(f"{file}: {error.strerror}", FAILED) from None
     else:
         with reading(ledger) as book:
-            found = book.recent(cluster_queue=queue, since=window.start, details=True)
+            found = book.recent(since=window.start, details=True)
             entries = list(counted(found, "workloads"))
             hide = book.hide if book.anonymous else None
     kept = [
@@ -128,9 +148,10 @@ def look(ledger: str | None, file: Path | None, since: str, until: str | None, q
         for entry in entries
         if entry.submitted < window.end
         and (entry.outcome is None or (entry.ended or 0) >= window.start)
-        and (file is None or queue is None or entry.family.cluster_queue == queue)
     ]
-    return Seen(window, min(now, window.end), kept, hide)
+    wanted = queue if queue is None or hide is None else hide(queue)
+    chosen = [entry for entry in kept if wanted is None or entry.family.cluster_queue == wanted]
+    return Seen(window, min(now, window.end), chosen, kept, hide)
 
 
 def window_of(since: str, until: str | None, now: int) -> Window:
@@ -149,6 +170,45 @@ def window_of(since: str, until: str | None, now: int) -> Window:
     if end - length < 0:
         raise fail(f"--since: {since} before {until or 'now'} is before 1970", USAGE)
     return Window(end - length, end)
+
+
+@dataclass(frozen=True)
+class Servers:
+    """How to reach Prometheus and OpenCost."""
+
+    prometheus: str | None
+    token: str
+    timeout: float
+    """Seconds."""
+
+
+def servers_of(prometheus: str | None, token_file: Path | None, timeout: str) -> Servers:
+    """What the options say."""
+    from scheduler.annotations import parse_estimate
+
+    try:
+        seconds = parse_estimate(timeout) / 1000
+    except ValueError as error:
+        raise fail(f"--timeout: {error}", USAGE) from None
+    return Servers(prometheus, text_of(token_file).strip() if token_file else "", seconds)
+
+
+def measure_busy(usage: Usage, seen: Seen, servers: Servers, sources: Sources) -> None:
+    """Ask Prometheus, if there is one, how busy GPUs were."""
+    from advisor.prometheus import Prometheus
+    from advisor.usage_busy import measure
+    from advisor.usage_pods import Pods
+
+    if servers.prometheus is None:
+        sources.missing("Prometheus", "how busy GPUs were is not known (--prometheus URL)")
+        return
+    try:
+        prometheus = Prometheus(servers.prometheus, servers.token, servers.timeout)
+    except ValueError as error:
+        raise fail(f"--prometheus: {error}", USAGE) from None
+    with waiting("asking Prometheus") as told:
+        wrong = measure(usage, Pods(seen.everybody, seen.now, seen.hide), prometheus, told)
+    sources.add("Prometheus", prometheus.url, ok=not wrong, why=wrong)
 
 
 def success_of(file: Path | None) -> Success | None:

@@ -14,26 +14,32 @@ from cli.advise_source import (
     Format,
     Goals,
     Output,
+    Patience,
+    PrometheusUrl,
     Queue,
     Shares,
     Since,
     Sources,
+    Token,
     Until,
     look,
+    measure_busy,
     number,
     percent,
     print_csv,
     print_json,
     print_table,
     remarks,
+    servers_of,
     shares_of,
     span,
     span_object,
     success_of,
 )
+from scheduler.settings import HOUR
 
 if TYPE_CHECKING:
-    from advisor.usage import Row
+    from advisor.usage import Row, Usage
 
 
 class By(StrEnum):
@@ -54,6 +60,9 @@ def usage(
     since: Since = "7d",
     until: Until = None,
     success: Goals = None,
+    prometheus: PrometheusUrl = None,
+    token_file: Token = None,
+    timeout: Patience = "30s",
     gpu_share: Shares = None,
     limit: Annotated[int, typer.Option(min=1, metavar="N", help="So many rows at most.")] = 30,
     output: Format = Output.TABLE,
@@ -61,9 +70,14 @@ def usage(
     """Show the states of GPUs side by side, in GPU-hours.
 
     ALLOCATED is exact: what Kueue granted, from admission to end, by the ledger.
+    BUSY is what the DCGM exporter saw of it, of so much as it saw (MEASURED).
+    PRODUCTIVE is busy for results that count (punctual advise outcomes), UNJUDGED
+    busy for work of which that is not known yet. What was not measured is not
+    idle: it is not known.
 
     \b
     punctual advise usage --ledger ledger.db --since 30d --by team
+    punctual advise usage --prometheus http://prometheus:9090 --success success.yaml
 
     Exit codes: 0 done; 1 a file or the ledger cannot be read; 2 wrong usage;
     3 a source did not answer for all of the window: what is known is printed.
@@ -71,13 +85,13 @@ def usage(
     from advisor.outcomes import Judge
     from advisor.usage import BY, allocate, peak, rows, total
 
-    said = shares_of(gpu_share)
+    said, servers = shares_of(gpu_share), servers_of(prometheus, token_file, timeout)
     judge = Judge(success_of(success))
     seen = look(ledger, file, since, until, queue)
     found = allocate(seen.entries, seen.window, seen.now, said)
     sources = Sources()
     sources.add("ledger", str(file or ledger))
-    sources.missing("Prometheus", "how busy GPUs were is not known (--prometheus URL)")
+    measure_busy(found, seen, servers, sources)
     worth = judge.worth
     whole = total(found, worth)
     most = peak(found, seen.entries, seen.now, said)
@@ -86,7 +100,7 @@ def usage(
             {
                 "window": span_object(seen.window),
                 "sources": sources.told,
-                "total": {**_object(whole), "peakGpus": most},
+                "total": {**_object(whole), "peakGpus": most, **_others(found)},
                 "by": {key: [_object(row) for row in rows(found, key, worth)] for key in BY},
                 "remarks": found.remarks,
             }
@@ -138,6 +152,14 @@ def _object(row: Row) -> dict[str, Any]:
         "busyGpuHours": _rounded(row.busy),
         "productiveGpuHours": _rounded(row.productive),
         "unjudgedGpuHours": _rounded(row.unjudged),
+    }
+
+
+def _others(found: Usage) -> dict[str, float | None]:
+    """Busy time that belongs to no row."""
+    return {
+        "busySharedGpuHours": round(found.shared / HOUR, 6) if found.measured else None,
+        "busyElsewhereGpuHours": round(found.elsewhere / HOUR, 6) if found.measured else None,
     }
 
 

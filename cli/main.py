@@ -14,6 +14,7 @@ from cli import (
     explain,
     ledger,
     observe,
+    outcome,
     plan,
     policy,
     release,
@@ -26,6 +27,7 @@ app.command()(plan.plan)
 app.command()(explain.explain)
 app.command()(demo.demo)
 app.command()(observe.observe)
+app.command()(outcome.outcome)
 app.command()(controller.controller)
 app.command()(release.release)
 app.command()(check.check)

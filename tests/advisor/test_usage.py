@@ -18,7 +18,7 @@ from scheduler.settings import DAY, HOUR
 from tests.advisor.work import START, changed, work, works
 
 DAY_LONG = Window(START, START + DAY)
-EXAMPLE = Path(__file__).parents[2] / "examples" / "04-results"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "05-results"
 
 
 def by(key: str, *entries: Entry, now: int = START + DAY) -> dict[str, float]:

@@ -16,7 +16,7 @@ from cli.main import app
 from scheduler.ledger import Ledger
 from tests.advisor.work import work
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "04-results"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "05-results"
 WEEK = ["-f", str(EXAMPLE / "ledger.jsonl"), "--until", "2026-11-30T00:00:00Z", "--since", "7d"]
 SUCCESS = ["--success", str(EXAMPLE / "success.yaml")]
 PRICES = ["--prices", str(EXAMPLE / "prices.yaml")]
