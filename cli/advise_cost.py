@@ -19,6 +19,8 @@ from cli.advise_source import (
     Patience,
     PrometheusUrl,
     Queue,
+    Seen,
+    Servers,
     Shares,
     Since,
     Sources,
@@ -40,12 +42,14 @@ from cli.advise_source import (
     span_object,
     success_of,
     text_of,
+    waiting,
 )
 
 if TYPE_CHECKING:
     from advisor.cost import Bill, Cost, PerResult
     from advisor.cost_prices import Prices
     from advisor.outcomes import Judge, Tally
+    from advisor.usage import Usage
 
 
 class By(StrEnum):
@@ -58,9 +62,22 @@ class By(StrEnum):
     FLAVOR = "flavor"
 
 
+OpenCostUrl = Annotated[
+    str | None,
+    typer.Option("--opencost", envvar="PUNCTUAL_OPENCOST", metavar="URL", help="An OpenCost: what pods cost."),
+]
+Currency = Annotated[
+    str | None,
+    typer.Option(metavar="CODE", help="In which OpenCost counts, EUR or USD: it does not say so itself."),
+]
 PriceList = Annotated[
     Path | None,
-    typer.Option("--prices", envvar="PUNCTUAL_PRICES", metavar="FILE", help="A price list (docs/cost.md)."),
+    typer.Option(
+        "--prices",
+        envvar="PUNCTUAL_PRICES",
+        metavar="FILE",
+        help="A price list (docs/cost.md); beside OpenCost: for days that it has nothing of.",
+    ),
 ]
 
 
@@ -68,6 +85,8 @@ def cost(
     ledger: Address = None,
     file: Export = None,
     prices: PriceList = None,
+    opencost: OpenCostUrl = None,
+    currency: Currency = None,
     by: Annotated[By, typer.Option(help="What to show it by. A team is a namespace.")] = By.QUEUE,
     queue: Queue = None,
     since: Since = "7d",
@@ -88,26 +107,32 @@ def cost(
 
     \b
     punctual advise cost --ledger ledger.db --prices prices.yaml --since 30d
+    punctual advise cost --opencost http://opencost.opencost:9003 --currency USD
 
     Exit codes: 0 done; 1 a file or the ledger cannot be read; 2 wrong usage;
     3 a source did not answer for all of the window: what is known is printed.
     """
-    from advisor.cost import all_costs, charge_by_prices, per_result
+    from advisor.cost import all_costs, per_result
     from advisor.outcomes import Judge, tally, together
     from advisor.usage import allocate
 
-    if prices is None:
-        raise fail("say what GPUs cost: --prices FILE (docs/cost.md)", USAGE)
+    if prices is None and opencost is None:
+        raise fail("say what GPUs cost: --opencost URL, or a price list (--prices FILE; docs/cost.md)", USAGE)
+    if currency is not None and not (len(currency) == 3 and currency.isalpha() and currency.isupper()):
+        raise fail(f"--currency: {currency} is no code of a currency; write EUR, USD …", USAGE)
     said, servers = shares_of(gpu_share), servers_of(prometheus, token_file, timeout)
     judge = Judge(success_of(success))
-    listed = _prices(prices)
+    listed = _prices(prices) if prices else None
     seen = look(ledger, file, since, until, queue)
     used = allocate(seen.entries, seen.window, seen.now, said)
     sources = Sources()
     sources.add("ledger", str(file or ledger))
     measure_busy(used, seen, servers, sources)
-    bill = charge_by_prices(used, listed, judge, seen.now)
-    sources.add("price list", str(prices), ok=bill.complete, why="" if bill.complete else "not for all flavors")
+    bill = _bill(used, seen, judge, listed, opencost, currency or "", servers, sources)
+    if prices and not opencost:
+        sources.add("price list", str(prices), ok=bill.complete, why="" if bill.complete else "not for all flavors")
+    elif prices:
+        sources.add("price list", str(prices))
     whole = all_costs(bill)
     done = together(tally(seen.entries, judge, "queue", seen.now))
     notes = [*sources.lines(), *used.remarks, *bill.remarks]
@@ -119,6 +144,40 @@ def cost(
         remarks(notes)
     if sources.partial:
         raise typer.Exit(PARTIAL)
+
+
+def _bill(
+    used: Usage,
+    seen: Seen,
+    judge: Judge,
+    prices: Prices | None,
+    opencost: str | None,
+    currency: str,
+    servers: Servers,
+    sources: Sources,
+) -> Bill:
+    """From OpenCost if there is one, else from the price list."""
+    from advisor.cost import charge_by_prices
+    from advisor.cost_opencost import charge_by_opencost
+    from advisor.opencost import OpenCost
+    from advisor.usage_pods import Pods
+
+    if opencost is None:
+        assert prices is not None
+        sources.missing("OpenCost", "GPUs alone are counted, by the price list (--opencost URL)")
+        return charge_by_prices(used, prices, judge, seen.now)
+    try:
+        server = OpenCost(opencost, servers.token, servers.timeout)
+    except ValueError as error:
+        raise fail(f"--opencost: {error}", USAGE) from None
+    pods = Pods(seen.everybody, seen.now, seen.hide)
+    with waiting("asking OpenCost") as told:
+        bill = charge_by_opencost(
+            used, pods, server, judge, seen.entries, currency=currency, prices=prices, progress=told
+        )
+    why = next((remark for remark in bill.remarks if server.url in remark), "") if not bill.complete else ""
+    sources.add("OpenCost", server.url, ok=bill.complete, why=why)
+    return bill
 
 
 def _prices(file: Path) -> Prices:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
@@ -96,8 +97,6 @@ def test_samples_that_are_no_numbers_are_none(fake: FakePrometheus) -> None:
 
 def test_a_pod_name_that_comes_again_is_told_by_its_time(fake: FakePrometheus) -> None:
     """Two jobs of the same name, one after the other, and their pods too: each has its own hours."""
-    from dataclasses import replace
-
     first = work(gpus=1, runs=((0, 1),), verdict="verified")
     second = replace(work(gpus=1, runs=((1, 2),)), uid="second")
     fake.gauge(ACTIVE, 1.0, START, START + HOUR, **pod("train-1-bcdf5"))

@@ -12,15 +12,22 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
+from advisor.usage_busy import ACTIVE
 from cli.main import app
+from scheduler.annotations import parse_instant
 from scheduler.ledger import Ledger
+from scheduler.settings import HOUR
+from tests.advisor.fake_opencost import fake_opencost
+from tests.advisor.fake_prometheus import fake_prometheus
 from tests.advisor.work import work
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "05-results"
 WEEK = ["-f", str(EXAMPLE / "ledger.jsonl"), "--until", "2026-11-30T00:00:00Z", "--since", "7d"]
 SUCCESS = ["--success", str(EXAMPLE / "success.yaml")]
 PRICES = ["--prices", str(EXAMPLE / "prices.yaml")]
-NOWHERE = {"PUNCTUAL_LEDGER": "", "PUNCTUAL_SUCCESS": "", "PUNCTUAL_PRICES": "", "COLUMNS": "200"}
+NOWHERE = {f"PUNCTUAL_{name}": "" for name in ("LEDGER", "SUCCESS", "PRICES", "PROMETHEUS", "OPENCOST")} | {
+    "COLUMNS": "200"
+}
 
 
 def run(*words: str, code: int = 0) -> Result:
@@ -132,7 +139,11 @@ def test_a_ledger_is_read_as_well(tmp_path: Path) -> None:
         (["usage", *WEEK, "--since", "0s"], 2, "--since: \"0s\" is not positive"),
         (["usage", *WEEK, "--gpu-share", "x"], 2, "--gpu-share: 'x': write RESOURCE=FRACTION"),
         (["usage", *WEEK, "--success", str(EXAMPLE / "prices.yaml")], 1, "currency: is not known"),
-        (["cost", *WEEK], 2, "say what GPUs cost: --prices FILE"),
+        (["cost", *WEEK], 2, "say what GPUs cost: --opencost URL, or a price list"),
+        (["cost", *WEEK, "--opencost", "ftp://x"], 2, "OpenCost: write its address as http://host:port"),
+        (["cost", *WEEK, *PRICES, "--currency", "euro"], 2, "--currency: euro is no code of a currency"),
+        (["usage", *WEEK, "--prometheus", "http://"], 2, "Prometheus: write its address as http://host:port"),
+        (["usage", *WEEK, "--timeout", "soon"], 2, '--timeout: "soon" is not a duration'),
         (["cost", *WEEK, "--prices", str(EXAMPLE / "success.yaml")], 1, "tasks: is not known"),
     ],
 )  # fmt: skip
@@ -147,3 +158,53 @@ def test_nothing_in_the_window_is_no_error() -> None:
     assert run("usage", *before).stdout.startswith("No GPU was allocated from ")
     assert run("outcomes", *before).stdout.startswith("Nothing ended from ")
     assert data("cost", *before, *PRICES)["total"]["uses"]["idle"] > 0
+
+
+def test_cost_by_opencost() -> None:
+    """By pod, CPU and idle included; it adds up to OpenCost's own sum, and productive needs a Prometheus."""
+    with fake_opencost() as opencost, fake_prometheus() as prometheus:
+        begin = parse_instant("2026-11-23T19:00:00Z")
+        opencost.add("vision", "train-28900-bcdf5", begin, begin + 6 * HOUR, 10.0, gpus=4)
+        opencost.add("", "", begin, begin + 24 * HOUR, 1.0, name="cluster-one/__idle__")
+        pod = {"exported_namespace": "vision", "exported_pod": "train-28900-bcdf5", "Hostname": "n"}
+        for gpu in "0123":
+            prometheus.gauge(ACTIVE, 0.5, begin, begin + 6 * HOUR, every=300, UUID=gpu, **pod)
+        window = ["-f", WEEK[1], "--until", "2026-11-25T00:00:00Z", "--since", "2d", "--opencost", opencost.url]
+        words = ["cost", *window, "--currency", "EUR", "--prometheus", prometheus.url]
+        found = data(*words)
+        result = run(*words)
+        assert run("cost", *window).stdout.startswith("84.00 was spent")
+    assert (found["source"], found["currency"], found["sourceTotal"], found["difference"]) == (
+        "OpenCost",
+        "EUR",
+        84.0,
+        0.0,
+    )
+    whole = found["total"]
+    assert (whole["uses"]["verified"], whole["uses"]["idle"]) == (60.0, 24.0)
+    assert whole["efficiency"] == pytest.approx(30 / 84)
+    assert "EUR 84.00 was spent" in result.stdout
+    assert "Productive: 36%." in result.stdout
+
+
+def test_cost_without_opencost_is_partial_and_the_price_list_stands_in() -> None:
+    """It is down: exit code 3 without a price list; with one in the same currency all is told."""
+    gone = ["--opencost", "http://127.0.0.1:1"]
+    result = run("cost", *WEEK, *gone, code=3)
+    assert "OpenCost http://127.0.0.1:1 does not answer" in result.stderr
+    result = run("cost", *WEEK, *gone, *PRICES, "--currency", "EUR")
+    assert "(price list)" in result.stdout
+    assert "the price list stands in" in result.stderr
+    assert "they are left out, as the price list is in EUR" in run("cost", *WEEK, *gone, *PRICES, code=3).stderr
+
+
+def test_usage_of_one_queue_gives_no_other_work_away() -> None:
+    """Pods of other queues are not taken for pods of nobody."""
+    with fake_prometheus() as prometheus:
+        begin = parse_instant("2026-11-23T09:00:00Z")
+        pod = {"namespace": "speech", "pod": "eval-00f3-bcdf5", "UUID": "1"}
+        prometheus.gauge(ACTIVE, 1.0, begin, begin + 2 * HOUR, **pod)
+        found = data("usage", *WEEK, "-q", "daytime", "--prometheus", prometheus.url)
+        assert found["total"]["productiveGpuHours"] == pytest.approx(2)
+        found = data("usage", *WEEK, "-q", "nightly", "--prometheus", prometheus.url)
+    assert (found["total"]["busyGpuHours"], found["total"]["busyElsewhereGpuHours"]) == (0, 0)
