@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
+from math import log1p
 from typing import NamedTuple
 
 import numpy as np
@@ -145,8 +146,8 @@ def _curve(trials: Trials, needed: int) -> tuple[Point, ...]:
         known[trials.pool.now] = trials.try_plan(trials.pool.now, effort=QUICK)
     for _ in range(POINTS):
         amounts = sorted(known)
-        gaps = [
-            (known[a].missed - known[b].missed, b - a, a, b)
+        gaps = [  # on a scale on which the last few deadlines count as much as the first many
+            (log1p(known[a].missed) - log1p(known[b].missed), b - a, a, b)
             for a, b in pairwise(amounts)
             if b - a > 1 and known[a].missed > known[b].missed
         ]
