@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cli.advise_cost_view import budget_object, print_costs, report, thousand
 from cli.advise_source import (
     PARTIAL,
     USAGE,
@@ -28,13 +29,10 @@ from cli.advise_source import (
     Until,
     bad_file,
     fail,
+    judge_of,
     look,
     measure_busy,
-    number,
-    percent,
-    print_csv,
     print_json,
-    print_table,
     remarks,
     servers_of,
     shares_of,
@@ -46,10 +44,13 @@ from cli.advise_source import (
 )
 
 if TYPE_CHECKING:
-    from advisor.cost import Bill, Cost, PerResult
+    from advisor.cost import Bill
+    from advisor.cost_budget import Spent
     from advisor.cost_prices import Prices
-    from advisor.outcomes import Judge, Tally
+    from advisor.outcomes import Judge
+    from advisor.success import Success
     from advisor.usage import Usage
+    from advisor.usage_services import Answers
 
 
 class By(StrEnum):
@@ -113,7 +114,7 @@ def cost(
     3 a source did not answer for all of the window: what is known is printed.
     """
     from advisor.cost import all_costs, per_result
-    from advisor.outcomes import Judge, tally, together
+    from advisor.outcomes import tally, together
     from advisor.usage import allocate
 
     if prices is None and opencost is None:
@@ -121,13 +122,14 @@ def cost(
     if currency is not None and not (len(currency) == 3 and currency.isalpha() and currency.isupper()):
         raise fail(f"--currency: {currency} is no code of a currency; write EUR, USD …", USAGE)
     said, servers = shares_of(gpu_share), servers_of(prometheus, token_file, timeout)
-    judge = Judge(success_of(success))
+    goals = success_of(success)
     listed = _prices(prices) if prices else None
     seen = look(ledger, file, since, until, queue)
     used = allocate(seen.entries, seen.window, seen.now, said)
     sources = Sources()
     sources.add("ledger", str(file or ledger))
     measure_busy(used, seen, servers, sources)
+    judge, answers = judge_of(goals, seen, servers, sources)
     bill = _bill(used, seen, judge, listed, opencost, currency or "", servers, sources)
     if prices and not opencost:
         sources.add("price list", str(prices), ok=bill.complete, why="" if bill.complete else "not for all flavors")
@@ -135,12 +137,17 @@ def cost(
         sources.add("price list", str(prices))
     whole = all_costs(bill)
     done = together(tally(seen.entries, judge, "queue", seen.now))
-    notes = [*sources.lines(), *used.remarks, *bill.remarks]
+    budgets, services = _by_goals(goals, bill, judge, seen, answers)
+    notes = [*sources.lines(), *used.remarks, *(answers.remarks if answers else ()), *bill.remarks]
     if output is Output.JSON:
-        told = _report(bill, judge, seen.entries, seen.now)
+        told = report(bill, judge, seen.entries, seen.now)
+        told |= {"services": services, "budgets": [budget_object(each) for each in budgets]}
         print_json({"window": span_object(seen.window), "sources": sources.told, **told, "remarks": notes})
     else:
-        _print(bill, judge, seen.entries, seen.now, by, output, limit, span(seen.window), per_result(whole, done))
+        print_costs(bill, judge, seen.entries, seen.now, by, output, limit, span(seen.window), per_result(whole, done))
+        if output is Output.TABLE:
+            lines = [thousand(each, bill.currency) for each in services] + [str(each) for each in budgets]
+            typer.echo("\n".join(["", *lines]) if lines else "", nl=bool(lines))
         remarks(notes)
     if sources.partial:
         raise typer.Exit(PARTIAL)
@@ -189,121 +196,31 @@ def _prices(file: Path) -> Prices:
         raise bad_file(file, error) from None
 
 
-def _tallies(judge: Judge, entries: list[Any], by: str, now: int) -> dict[str, Tally]:
-    """What work came to, by the same keys as its costs; there is none by flavor."""
-    from advisor.outcomes import BY, tally
+def _by_goals(
+    goals: Success | None, bill: Bill, judge: Judge, seen: Seen, answers: Answers | None
+) -> tuple[list[Spent], list[dict[str, Any]]]:
+    """Budgets, and what a thousand good answers of each service cost."""
+    from advisor.cost import costs
+    from advisor.cost_budget import budgets
+    from advisor.outcomes import tally
 
-    if by in BY:
-        return {each.key: each for each in tally(entries, judge, by, now)}
-    if by != By.WORKLOAD:
-        return {}
-    found: dict[str, Tally] = {}
-    for entry in entries:
-        for each in tally([entry], judge, "team", now):
-            found[f"{entry.family.namespace}/{entry.name}"] = each
-    return found
-
-
-def _print(
-    bill: Bill,
-    judge: Judge,
-    entries: list[Any],
-    now: int,
-    by: By,
-    output: Output,
-    limit: int,
-    window: str,
-    each: PerResult,
-) -> None:
-    from advisor.cost import Use, all_costs, costs, per_result
-    from advisor.outcomes import Tally
-
-    shown, tallies = costs(bill, by, judge), _tallies(judge, entries, by, now)
-    if output is Output.CSV:
-        lines = [_object(row, tallies.get(row.key)) for row in shown]
-        uses = [str(use) for use in Use]
-        columns = [key for key in _object(all_costs(bill), None) if key != "uses"]
-        print_csv(
-            [*columns, *uses], [[*(row[key] for key in columns), *(row["uses"][u] for u in uses)] for row in lines]
+    if goals is None:
+        return [], []
+    by_task = {row.key: row for row in costs(bill, "task", judge)}
+    results: dict[str, float] = {each.key: each.results for each in tally(seen.entries, judge, "task", seen.now)}
+    services: list[dict[str, Any]] = []
+    for name in goals.services:
+        if answers is None or name not in by_task:
+            continue
+        good, total = answers.good.get(name, 0.0), by_task[name].total
+        results[name] = good
+        services.append(
+            {
+                "name": name,
+                "answered": round(answers.answered.get(name, 0.0)),
+                "good": round(good),
+                "total": round(total, 6),
+                "per1000Good": total / good * 1000 if good else None,
+            }
         )
-        return
-    typer.echo(_sentence(bill, all_costs(bill), each, window))
-    if not shown:
-        return
-    typer.echo("")
-    columns = [by.upper(), f"TOTAL {bill.currency}".strip(), "VERIFIED", "LATE", "REJECTED", "UNJUDGED", "INTERRUPTED"]
-    named = (Use.VERIFIED, Use.LATE, Use.REJECTED, Use.UNJUDGED, Use.INTERRUPTED)
-    rows = []
-    for row in shown[:limit]:
-        other = row.total - sum(row.uses[use] for use in named)
-        per = per_result(row, tallies.get(row.key) or Tally(row.key)).verified
-        money = [number(value, 2) for value in (row.total, *(row.uses[use] for use in named), other, per)]
-        rows.append([row.key, *money, _productive(row)])
-    print_table([*columns, "OTHER", "PER RESULT", "PRODUCTIVE"], rows)
-    if len(shown) > limit:
-        typer.echo(f"and {len(shown) - limit} more (--limit)")
-
-
-def _sentence(bill: Bill, whole: Cost, each: PerResult, window: str) -> str:
-    if not whole.total:
-        return f"Nothing was spent from {window}, as far as the {bill.source} knows."
-    money = f"{bill.currency} ".lstrip()
-    told = f"{money}{number(whole.total, 2)} was spent from {window} ({bill.source})"
-    if each.verified is None:
-        return f"{told}, and no result counts."
-    told += f": {money}{number(each.verified, 2)} for each result that counts"
-    if each.own is not None:
-        told += f" ({number(each.own, 2)} for the runs that brought it)"
-    if each.deadline is not None:
-        told += f", {money}{number(each.deadline, 2)} for each deadline that was met"
-    return f"{told}. Productive: {_productive(whole)}."
-
-
-def _productive(row: Cost) -> str:
-    if row.efficiency is None:
-        return "-"
-    if row.unmeasured < 0.005 * row.total:
-        return percent(row.efficiency)
-    if not row.productive:
-        return f"at most {percent(row.efficiency_at_most)}"
-    return f"{percent(row.efficiency)} to {percent(row.efficiency_at_most)}"
-
-
-def _report(bill: Bill, judge: Judge, entries: list[Any], now: int) -> dict[str, Any]:
-    from advisor.cost import BY, all_costs, costs, reconcile
-    from advisor.outcomes import tally, together
-
-    by = {}
-    for key in BY:
-        tallies = _tallies(judge, entries, key, now)
-        by[key] = [_object(row, tallies.get(row.key)) for row in costs(bill, key, judge)]
-    done = together(tally(entries, judge, "queue", now))
-    return {
-        "source": bill.source,
-        "currency": bill.currency or None,
-        "complete": bill.complete,
-        "sourceTotal": round(bill.total, 6),
-        "difference": round(reconcile(bill), 6),
-        "total": _object(all_costs(bill), done),
-        "by": by,
-    }
-
-
-def _object(row: Cost, done: Tally | None) -> dict[str, Any]:
-    from advisor.cost import Use, per_result
-    from advisor.outcomes import Tally
-
-    each = per_result(row, done or Tally(row.key))
-    return {
-        "key": row.key,
-        "total": round(row.total, 6),
-        "gpuHours": round(row.gpu_hours, 6),
-        "uses": {str(use): round(row.uses[use], 6) for use in Use},
-        "results": done.results if done else None,
-        "deadlinesMet": done.met if done else None,
-        "perResult": each.verified,
-        "perResultOwnRuns": each.own,
-        "perDeadlineMet": each.deadline,
-        "efficiency": row.efficiency,
-        "efficiencyAtMost": row.efficiency_at_most,
-    }
+    return budgets(goals, by_task, results, seen.window, bill.currency), services

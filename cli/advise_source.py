@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from fractions import Fraction
 
+    from advisor.outcomes import Judge
     from advisor.success import Success
     from advisor.usage import Usage, Window
+    from advisor.usage_services import Answers
     from scheduler.ledger_entry import Entry
     from scheduler.schema_file import BadFile
 
@@ -146,8 +148,7 @@ def look(ledger: str | None, file: Path | None, since: str, until: str | None, q
     kept = [
         entry
         for entry in entries
-        if entry.submitted < window.end
-        and (entry.outcome is None or (entry.ended or 0) >= window.start)
+        if entry.submitted < window.end and (entry.outcome is None or (entry.ended or 0) >= window.start)
     ]
     wanted = queue if queue is None or hide is None else hide(queue)
     chosen = [entry for entry in kept if wanted is None or entry.family.cluster_queue == wanted]
@@ -209,6 +210,27 @@ def measure_busy(usage: Usage, seen: Seen, servers: Servers, sources: Sources) -
     with waiting("asking Prometheus") as told:
         wrong = measure(usage, Pods(seen.everybody, seen.now, seen.hide), prometheus, told)
     sources.add("Prometheus", prometheus.url, ok=not wrong, why=wrong)
+
+
+def judge_of(success: Success | None, seen: Seen, servers: Servers, sources: Sources) -> tuple[Judge, Answers | None]:
+    """Who says what counts; of services, hour by hour, if there is a Prometheus."""
+    from advisor.outcomes import Judge
+    from advisor.prometheus import Prometheus
+    from advisor.usage_services import Answers, answers
+
+    if success is None or not success.services:
+        return Judge(success), None
+    if servers.prometheus is None:
+        return Judge(success), None
+    if seen.hide is not None:
+        told = Answers(remarks=["services are not judged: the ledger is anonymous, Prometheus has names"])
+        return Judge(success), told
+    with waiting("asking Prometheus") as progress:
+        prometheus = Prometheus(servers.prometheus, servers.token, servers.timeout)
+        told = answers(success, seen.entries, seen.window, prometheus, progress)
+    if told.wrong:
+        sources.add("services", prometheus.url, ok=False, why=told.wrong)
+    return Judge(success, told.good_hours), told
 
 
 def success_of(file: Path | None) -> Success | None:

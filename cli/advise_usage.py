@@ -22,6 +22,7 @@ from cli.advise_source import (
     Sources,
     Token,
     Until,
+    judge_of,
     look,
     measure_busy,
     number,
@@ -82,16 +83,17 @@ def usage(
     Exit codes: 0 done; 1 a file or the ledger cannot be read; 2 wrong usage;
     3 a source did not answer for all of the window: what is known is printed.
     """
-    from advisor.outcomes import Judge
     from advisor.usage import BY, allocate, peak, rows, total
 
     said, servers = shares_of(gpu_share), servers_of(prometheus, token_file, timeout)
-    judge = Judge(success_of(success))
+    goals = success_of(success)
     seen = look(ledger, file, since, until, queue)
     found = allocate(seen.entries, seen.window, seen.now, said)
     sources = Sources()
     sources.add("ledger", str(file or ledger))
     measure_busy(found, seen, servers, sources)
+    judge, answers = judge_of(goals, seen, servers, sources)
+    notes = [*found.remarks, *(answers.remarks if answers else ())]
     worth = judge.worth
     whole = total(found, worth)
     most = peak(found, seen.entries, seen.now, said)
@@ -102,7 +104,7 @@ def usage(
                 "sources": sources.told,
                 "total": {**_object(whole), "peakGpus": most, **_others(found)},
                 "by": {key: [_object(row) for row in rows(found, key, worth)] for key in BY},
-                "remarks": found.remarks,
+                "remarks": notes,
             }
         )
     else:
@@ -117,7 +119,7 @@ def usage(
                 print_table(columns, [_line(row) for row in shown[:limit]])
             if len(shown) > limit:
                 typer.echo(f"and {len(shown) - limit} more (--limit)")
-        remarks([*sources.lines(), *found.remarks])
+        remarks([*sources.lines(), *notes])
     if sources.partial:
         raise typer.Exit(PARTIAL)
 

@@ -22,9 +22,11 @@ from typer.testing import CliRunner
 
 from advisor.outcomes import Judge
 from advisor.prometheus import Prometheus
+from advisor.success import read_success
 from advisor.usage import Window, allocate, rows, total
 from advisor.usage_busy import measure
 from advisor.usage_pods import Pods
+from advisor.usage_services import answers
 from cli.ledger import object_of
 from cli.main import app
 from scheduler.ledger_entry import Entry
@@ -115,6 +117,17 @@ def busy_work() -> tuple[list[Entry], list[tuple[float, float, str]]]:
     return entries, samples
 
 
+def backfill(folder: Path, lines: list[tuple[str, str]]) -> None:
+    """Make the data of a Prometheus from samples: metric, and line with a time."""
+    text = ""
+    for name, group in itertools.groupby(sorted(lines, key=lambda each: each[0]), key=lambda each: each[0]):
+        kind = "gauge" if name.startswith("DCGM") else "unknown"
+        text += f"# TYPE {name} {kind}\n" + "".join(line for _, line in group)
+    (folder / "samples").write_text(text + "# EOF\n")
+    command = [tool("promtool"), "tsdb", "create-blocks-from", "openmetrics", "samples", "data"]
+    subprocess.run(command, cwd=folder, check=True, capture_output=True)
+
+
 def test_what_a_real_prometheus_has_of_six_hours(tmp_path: Path) -> None:
     """Backfilled by Prometheus' own tool, asked through the command: busy, productive, gaps, slices as they were."""
     entries, samples = busy_work()
@@ -125,12 +138,7 @@ def test_what_a_real_prometheus_has_of_six_hours(tmp_path: Path) -> None:
         while at < START / 1000 + end * 3600:
             lines.append((name, f"{line} {at:.0f}\n"))
             at += 30
-    text = ""
-    for name, group in itertools.groupby(sorted(lines, key=lambda each: each[0]), key=lambda each: each[0]):
-        text += f"# TYPE {name} gauge\n" + "".join(line for _, line in group)
-    (tmp_path / "samples").write_text(text + "# EOF\n")
-    command = [tool("promtool"), "tsdb", "create-blocks-from", "openmetrics", "samples", "data"]
-    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    backfill(tmp_path, lines)
     (tmp_path / "ledger.jsonl").write_text("".join(json.dumps(object_of(entry)) + "\n" for entry in entries))
     with prometheus(tmp_path) as url:
         words = [
@@ -156,6 +164,28 @@ def test_what_a_real_prometheus_has_of_six_hours(tmp_path: Path) -> None:
     }
     hours = json.loads(result.stdout)["by"]["hour"]
     assert [row["measuredGpuHours"] for row in hours] == pytest.approx([2 + 1 / 7, 3 + 1 / 7, 2, 1, 1, 1], abs=0.03)
+
+
+def test_goals_of_a_service_that_is_restarted(tmp_path: Path) -> None:
+    """Its counters begin at 0 again in the middle of an hour: the hours are judged as if they had not."""
+    success = read_success("version: 1\nservices: {chat: {match: {namespace: chat}, goals: {ttft: {p90: 500ms}}}}\n")
+    entry = work("chat-7d9f8c5b6-x2k7p", ((0, None),), outcome=None, kind="Pod", namespace="chat")
+    lines, counts = [], {"0.5": 0, "1.0": 0, "+Inf": 0}
+    for minute in range(0, 181):
+        quick = 10 if minute <= 60 else 5 if minute <= 120 else 10  # of ten requests a minute
+        if minute == 150:
+            counts = dict.fromkeys(counts, 0)
+        counts = {le: count + (quick if le == "0.5" else 10) for le, count in counts.items()}
+        for le, count in counts.items():
+            name = "vllm:time_to_first_token_seconds_bucket"
+            labels = f'{{namespace="chat",pod="{entry.name}",le="{le}"}}'
+            lines.append((name, f"{name}{labels} {count} {START // 1000 + 60 * minute}\n"))
+    backfill(tmp_path, lines)
+    with prometheus(tmp_path) as url:
+        found = answers(success, [entry], Window(START, START + 3 * HOUR), Prometheus(url))
+    assert [found.good_hours["chat", START + hour * HOUR] for hour in range(3)] == [True, False, True]
+    assert found.answered["chat"] == pytest.approx(1800, rel=0.02)
+    assert found.good["chat"] == pytest.approx(1200, rel=0.02)
 
 
 @contextmanager
