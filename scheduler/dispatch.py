@@ -1,8 +1,10 @@
 """The one rule of the scheduler: what may be released now.
 
 Walk the plan's order. Release what fits now, by Kueue's own arithmetic, and whose not-before time has come. What has to
-wait is remembered: work further down that takes quota it waits for may overtake it only if it is expected to end before
-the one it overtakes is planned to start. Nothing here asks the planner: room that appears early is used at once.
+wait is remembered: work further down that takes quota it waits for may overtake it only if that makes it no later, as
+far as estimates tell: the first ones that wait book the room they are expected to get (:mod:`scheduler.backfill`), and
+who overtakes leaves them that; behind all others it ends before their planned start. Nothing here asks the planner:
+room that appears early is used at once.
 
 What fits is what Kueue would admit, with the flavors and the number of pods that it would choose
 (:mod:`solver.choose`). It also fits when Kueue would evict others for it, as its ClusterQueue is entitled to: then it
@@ -22,6 +24,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from scheduler.backfill import CLOSED, Course, book, change, course, first_room
 from scheduler.node_room import NodeRoom, fits_on_nodes, node_room, take_nodes, wait_for_nodes
 from scheduler.plans import PlanInForce
 from solver.api import planner_pb2 as pb
@@ -108,6 +111,8 @@ class _Rows(NamedTuple):
     created: Int64s
     earliest: Int64s
     duration: Int64s
+    shortest: Int64s
+    """With the option that begins soonest."""
     due: Int64s
     start: Int64s
     releasable: Bools
@@ -165,7 +170,8 @@ def dispatch(
         earliest=np.where(
             problem.state == State.PENDING, np.maximum(problem.release, turns.not_before), problem.release
         ),
-        duration=problem.shortest,
+        duration=problem.duration,
+        shortest=problem.shortest,
         due=problem.due,
         start=turns.start,
         releasable=np.asarray(releasable, dtype=np.bool_),
@@ -175,8 +181,8 @@ def dispatch(
     holders = admission.holders._replace(amount=admission.holders.amount.copy())
     choice = blank(queues, admission.shapes, holders)
     released, evictor = _walk(
-        tree.arrays, problem.options, queues, admission.shapes, usage, node_room(problem), choice, rows, strict, shut,
-        ungated, rank, turns.order, honour,
+        tree.arrays, problem.options, queues, admission.shapes, usage, node_room(problem), course(problem), choice,
+        rows, strict, shut, ungated, rank, turns.order, honour,
     )  # fmt: skip
     going = np.flatnonzero(evictor >= 0)
     return [Due(row, tuple(admission.holder[going[evictor[going] == row]].tolist())) for row in released.tolist()]
@@ -201,6 +207,7 @@ def _walk(
     shapes: Shapes,
     usage: Int64s,
     room: NodeRoom,
+    to_come: Course,
     choice: Choice,
     rows: _Rows,
     strict: Bools,
@@ -216,8 +223,9 @@ def _walk(
     rows, by their turns; ``shut``: by quota node the rank of the blocked head, behind which nothing is admitted.
     """
     n = len(order)
-    # By quota node and cell: the earliest planned start of work that waits for quota there.
-    waiting = np.full(usage.shape, NEVER, dtype=np.int64)
+    # By quota node and cell: the earliest planned start of work that waits for quota there; of all, and of those that
+    # have booked nothing.
+    waiting = np.full((2, *usage.shape), NEVER, dtype=np.int64)
     placed = np.zeros(n, dtype=np.bool_)
     evictor = np.full(len(choice.victims), -1, dtype=np.int64)
     for row in ungated:
@@ -228,14 +236,14 @@ def _walk(
         if rank[row] <= shut[node]:
             mode, endless = _ask(tree, queues, shapes, usage, choice, rows, row)
         if mode >= PREEMPTS:
-            _admit(tree, choice, usage, node)
+            _admit(tree, choice, usage, node, to_come, _stretched(options, choice, rows, row))
             take_nodes(room, queues, shapes, int(rows.queue[row]), int(rows.shape[row]), choice)
             placed[row] = True
         else:
             if strict[node] or endless:
                 shut[node] = min(shut[node], rank[row])
             if rows.state[row] == _IN_FLIGHT:
-                _wait(tree, options, waiting, room, rows.pair[row], max(0, rows.start[row]))
+                _wait(tree, options, usage, waiting, room, to_come, rows, row, 0)
     released = np.empty(n, dtype=np.int64)
     count = 0
     # What did not fit does not fit another one of its kind as long as nothing changes; nor, where nobody can be evicted
@@ -246,7 +254,7 @@ def _walk(
         node = queues.node[rows.queue[row]]
         if rows.state[row] != _PENDING:
             if rows.state[row] == _FOREIGN and not placed[row]:
-                _wait(tree, options, waiting, room, rows.pair[row], max(0, rows.start[row], rows.earliest[row]))
+                _wait(tree, options, usage, waiting, room, to_come, rows, row, rows.earliest[row])
             continue
         if not rows.releasable[row] or rank[row] > shut[node]:
             continue
@@ -261,7 +269,7 @@ def _walk(
         if (
             mode >= PREEMPTS
             and _worth_it(rows, row, mode == PREEMPTS, length, honour)
-            and _may_pass(tree, usage, waiting, node, choice.total, length, mode == PREEMPTS)
+            and _may_pass(tree, usage, waiting, to_come, node, choice.total, length, mode == PREEMPTS)
             # Who is evicted leaves nodes as well; which, nobody knows.
             and (
                 mode == PREEMPTS
@@ -272,12 +280,12 @@ def _walk(
                 if holder >= 0:
                     evictor[holder] = row
                     evictions += 1
-            _admit(tree, choice, usage, node)
+            _admit(tree, choice, usage, node, to_come, length)
             take_nodes(room, queues, shapes, int(rows.queue[row]), int(rows.shape[row]), choice)
             released[count] = row
             count += 1
         else:
-            _wait(tree, options, waiting, room, rows.pair[row], max(0, rows.start[row], rows.earliest[row]))
+            _wait(tree, options, usage, waiting, room, to_come, rows, row, rows.earliest[row])
     return released[:count], evictor
 
 
@@ -294,11 +302,13 @@ def _ask(
 
 
 @inner
-def _admit(tree: TreeArrays, choice: Choice, usage: Int64s, node: int) -> None:
-    """Take what was chosen, from those who go for it first."""
+def _admit(tree: TreeArrays, choice: Choice, usage: Int64s, node: int, to_come: Course, length: int) -> None:
+    """Take what was chosen, for so long, from those who go for it first."""
     holders: Holders = choice.holders
+    change(to_come, length, node, choice.total, -1)
     for holder in choice.victims:
         if holder >= 0:
+            to_come.booked[to_come.root[node]] = CLOSED
             evict(tree, holders, usage, holder, 1)
             holders.amount[holders.first[holder] : holders.first[holder + 1]] = 0
     claim(tree, usage, node, choice.total)
@@ -311,7 +321,7 @@ def _stretched(options: Options, choice: Choice, rows: _Rows, row: int) -> int:
     for k in range(options.need[option], options.need[option + 1]):
         planned += options.amount[k]
     given = choice.total.sum()
-    return rows.duration[row] if given >= planned else int(rows.duration[row] * (planned / max(1, given)))
+    return rows.shortest[row] if given >= planned else int(rows.shortest[row] * (planned / max(1, given)))
 
 
 @inner
@@ -322,38 +332,63 @@ def _worth_it(rows: _Rows, row: int, evicts: bool, length: int, honour: bool) ->
     would be late otherwise, or has no due date.
     """
     start = rows.start[row]
-    if start >= 0 and length > start + rows.duration[row]:
+    if start >= 0 and length > start + rows.shortest[row]:
         return False
-    in_time = rows.due[row] < NEVER and start >= 0 and start + rows.duration[row] <= rows.due[row]
+    in_time = rows.due[row] < NEVER and start >= 0 and start + rows.shortest[row] <= rows.due[row]
     return not evicts or (honour and not in_time)
 
 
 @inner
-def _wait(tree: TreeArrays, options: Options, waiting: Int64s, room: NodeRoom, pair: int, start: int) -> None:
+def _wait(
+    tree: TreeArrays,
+    options: Options,
+    usage: Int64s,
+    waiting: Int64s,
+    room: NodeRoom,
+    to_come: Course,
+    rows: _Rows,
+    row: int,
+    earliest: int,
+) -> None:
     """Remember work that waits, for quota wherever it could get it, or for nodes."""
+    pair, start = rows.pair[row], max(0, rows.start[row], earliest)
+    booked = book(tree, to_come, options, usage, pair, start, rows.duration[row])
+    start = max(start, booked)
     wait_for_nodes(room, options.first[pair], start)
     node = options.node[pair]
     while node >= 0:
         for k in range(options.need[options.first[pair]], options.need[options.first[pair + 1]]):
-            waiting[node, options.cell[k]] = min(waiting[node, options.cell[k]], start)
+            cell = options.cell[k]
+            waiting[0, node, cell] = min(waiting[0, node, cell], start)
+            if booked < 0:
+                waiting[1, node, cell] = min(waiting[1, node, cell], start)
         node = tree.parent[node]
 
 
 @inner
 def _may_pass(
-    tree: TreeArrays, usage: Int64s, waiting: Int64s, node: int, total: Int64s, duration: int, entitled: bool
+    tree: TreeArrays,
+    usage: Int64s,
+    waiting: Int64s,
+    to_come: Course,
+    node: int,
+    total: Int64s,
+    length: int,
+    entitled: bool,
 ) -> bool:
-    """Whether what it takes is free again before anyone is planned to start who waits for it.
+    """Whether what it takes makes nobody later who waits for it.
 
     What a queue is entitled to, others wait for in vain: then only work of its own counts.
     """
+    closed = to_come.booked[to_come.root[node]] >= CLOSED
+    who = 0 if entitled or closed else 1
     for cell in range(len(total)):
         amount, at = total[cell], node
         while at >= 0 and amount > 0:
-            if duration > waiting[at, cell]:
+            if length > waiting[who, at, cell]:
                 return False
             # Only what exceeds a node's private quota is felt above it.
             used, local = usage[at, cell], tree.local[at, cell]
             amount = 0 if entitled else max(0, used + amount - local) - max(0, used - local)
             at = tree.parent[at]
-    return True
+    return who == 0 or first_room(tree, to_come, usage, node, total, 0, length) == 0

@@ -1,13 +1,13 @@
 """Fast replays: a trace on one pool, decided anew at each event, job after job in machine code.
 
 Jobs are rigid and run to their end. Whenever one is submitted or ends, and every five minutes while any waits, a
-policy says in which order the waiting jobs come, when it plans to start each, and which it holds back; then
-:func:`walk` starts what may start. Two weeks of 30,000 jobs take about a tenth of a second.
+policy says in which order the waiting jobs come, and which it holds back; then :func:`walk` starts what may start. Two
+weeks of 30,000 jobs take about a tenth of a second.
 
-``walk`` is the rule of :mod:`scheduler.dispatch` for one ClusterQueue with one flavor and nothing that Kueue has
-already: there the arithmetic of quota comes to one number, what is free. The controller's kernel itself is not called
-here, because it asks for each row what Kueue would choose, which costs microseconds; a replay asks ten million times,
-and learning replays dozens of times. Instead the tests compare both on random queues and plans
+``walk`` is the rule of :mod:`scheduler.dispatch` for one ClusterQueue with one flavor, nothing that Kueue has already
+and nobody who has a planned start: there the arithmetic of quota comes to one number, what is free. The controller's
+kernel itself is not called here, because it asks for each row what Kueue would choose, which costs microseconds; a
+replay asks ten million times, and learning replays dozens of times. Instead the tests compare both on random queues
 (``tests/simulator/test_online.py``).
 
 EASY and conservative backfill, which make reservations by their own rules, are in :mod:`simulator.baselines`.
@@ -125,33 +125,29 @@ def _plain(policy: Policy) -> Policy:
 
 @njit(cache=True, nogil=True)
 def walk(
-    free: int, waiting: Int64s, jobs: Jobs, planned: Int64s, held: Bools, started: Int64s, left: Int64s
+    free: int, waiting: Int64s, jobs: Jobs, overtakes: bool, held: Bools, started: Int64s, left: Int64s
 ) -> tuple[int, int]:
-    """Which of the waiting jobs start now; how many do, and how many are left.
-
-    In their order each starts that fits, is not held back, and is expected to end before any that it overtakes is
-    planned to start.
+    """Which of the waiting jobs start now, in their order; how many do, and how many are left.
 
     Parameters
     ----------
     waiting
         Jobs in the order of their turns, ``[m]``.
-    planned
-        ``[m]``: planned start of each, counted from now; ``NEVER`` for a job that anyone may overtake.
+    overtakes
+        Whether those behind one that does not start may.
     held
         ``[m]``
     started, left
         Filled in: the jobs that start, and the others, in order.
     """
-    count, rest, soonest = 0, 0, NEVER
+    count, rest = 0, 0
     for k in range(len(waiting)):
         job = waiting[k]
-        if jobs.gpus[job] <= free and not held[k] and jobs.estimate[job] <= soonest:
+        if jobs.gpus[job] <= free and not held[k] and (overtakes or rest == 0):
             free -= jobs.gpus[job]
             started[count] = job
             count += 1
         else:
-            soonest = min(soonest, planned[k])
             left[rest] = job
             rest += 1
     return count, rest
@@ -163,9 +159,7 @@ def _replay(jobs: Jobs, capacity: int, policy: Policy) -> Int64s:
     start = np.full(n, -1, dtype=np.int64)
     waiting, started, left = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64)
     turn, rank = np.zeros(n, np.int8), np.zeros(n)
-    planned, held = np.zeros(n, np.int64), np.zeros(n, np.bool_)
-    # FIFO lets nobody pass the first that does not fit; by the others, any that fits may go.
-    planned[:] = 0 if policy.order == Order.FIFO else NEVER
+    held = np.zeros(n, np.bool_)
     running = [(np.int64(0), np.int64(0)) for _ in range(0)]  # a heap of (end, job)
     free, coming, count = capacity, 0, 0
     now = jobs.submit[0] if n else np.int64(0)
@@ -181,7 +175,7 @@ def _replay(jobs: Jobs, capacity: int, policy: Policy) -> Int64s:
                 _hold(jobs, policy.protection, capacity, free, now, waiting[:count], turn, start, running, held)
                 if len(running) == 0:
                     held[0] = False  # an empty pool waits for nobody
-            going, count = walk(free, waiting[:count], jobs, planned, held, started, left)
+            going, count = walk(free, waiting[:count], jobs, policy.order != Order.FIFO, held, started, left)
             waiting[:count] = left[:count]
             for job in started[:going]:
                 start[job] = now

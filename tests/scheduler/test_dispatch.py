@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from scheduler.backfill import BOOKINGS
 from scheduler.dispatch import Turns, dispatch, hopeless_heads, turns
 from scheduler.plans import Placement, PlanInForce
 from solver.api import planner_pb2 as pb
@@ -148,6 +149,7 @@ class Naive:
 
     def __init__(self) -> None:
         self.direct: dict[tuple[int, int], int] = {}
+        self.to_come: list[tuple[int, Queue, int, int]] = []
 
     def subtree(self, node: Queue, f: int) -> int:
         return node.nominal[f] + sum(self.subtree(child, f) - self.local(child, f) for child in node.children)
@@ -187,37 +189,46 @@ class Naive:
                 return f
         return None
 
-    def felt(self, node: Queue, f: int, gpus: int) -> list[tuple[int, int]]:
-        """Nodes where another ``gpus`` would be felt."""
-        felt, at = [], node
-        before = {}
-        while at is not None:
-            before[id(at)] = self.usage(at, f)
-            at = at.parent  # type: ignore[assignment]
+    def room_at(self, node: Queue, f: int, instant: int) -> int:
+        """What is expected to be available then."""
+        then = Naive()
+        then.direct = dict(self.direct)
+        for at, where, flavor, gpus in self.to_come:
+            if at <= instant:
+                then.take(where, flavor, gpus)
+        return max(0, then.available(node, f))
+
+    def first_room(self, node: Queue, f: int, gpus: int, begin: int, length: int) -> int | None:
+        """From when on that many are expected to be available for so long."""
+        instants = [begin, *sorted(at for at, *_ in self.to_come if at > begin)]
+        for start in instants:
+            meanwhile = [start, *(at for at in instants if start < at < start + length)]
+            if all(gpus <= self.room_at(node, f, at) for at in meanwhile):
+                return start
+        return None
+
+    def run(self, node: Queue, f: int, gpus: int, length: int) -> None:
+        """Take it now, for so long."""
         self.take(node, f, gpus)
-        at = node
-        while at is not None:
-            if self.usage(at, f) > before[id(at)]:
-                felt.append((id(at), f))
-            at = at.parent  # type: ignore[assignment]
-        self.take(node, f, -gpus)
-        return felt
+        self.to_come.append((length, node, f, -gpus))
+
+    def book(self, node: Queue, row: Row, begin: int) -> None:
+        """Keep the first room that a row is expected to get."""
+        starts = [(self.first_room(node, f, row.gpus, begin, row.duration), f) for f in self.flavors(node, row)]
+        found = [(start, f) for start, f in starts if start is not None]
+        if found:
+            start, f = min(found, key=lambda each: each[0])
+            self.to_come += [(start, node, f, row.gpus), (start + row.duration, node, f, -row.gpus)]
 
 
 def naive(queues: list[Queue], rows: list[Row]) -> list[int]:
     use = Naive()
     for row in rows:
         if row.state == pb.RUNNING:
-            use.take(queues[row.queue], row.flavor, row.gpus)
-    waiting: list[tuple[set[tuple[int, int]], int]] = []
+            use.run(queues[row.queue], row.flavor, row.gpus, row.duration)
 
     def wait(row: Row, start: int) -> None:
-        where, node = set(), queues[row.queue]
-        flavors = use.flavors(node, row)
-        while node is not None:
-            where |= {(id(node), f) for f in flavors}
-            node = node.parent  # type: ignore[assignment]
-        waiting.append((where, start))
+        use.book(queues[row.queue], row, start)
 
     plannable = [n for n, row in enumerate(rows) if use.flavors(queues[row.queue], row) and row.state != pb.RUNNING]
     has_room: set[int] = set()
@@ -238,7 +249,7 @@ def naive(queues: list[Queue], rows: list[Row]) -> list[int]:
             continue
         f = None if behind_a_head(n) else use.choose(queues[row.queue], row)
         if f is not None:
-            use.take(queues[row.queue], f, row.gpus)
+            use.run(queues[row.queue], f, row.gpus, row.duration)
             has_room.add(n)
             continue
         if queues[row.queue].strict:
@@ -261,12 +272,10 @@ def naive(queues: list[Queue], rows: list[Row]) -> list[int]:
         if row.state != pb.PENDING or not row.releasable or behind_a_head(n):
             continue
         f = use.choose(queues[row.queue], row) if max(row.release, row.not_before) <= 0 else None
-        if f is not None:
-            felt = set(use.felt(queues[row.queue], f, row.gpus))
-            if all(row.duration <= start for where, start in waiting if where & felt):
-                use.take(queues[row.queue], f, row.gpus)
-                result.append(n)
-                continue
+        if f is not None and use.first_room(queues[row.queue], f, row.gpus, 0, row.duration) == 0:
+            use.run(queues[row.queue], f, row.gpus, row.duration)
+            result.append(n)
+            continue
         wait(row, max(planned, row.release, row.not_before))
     return result
 
@@ -371,10 +380,27 @@ def test_overtaking() -> None:
     assert released(pool(4), [running, large, long, short]) == [3]
 
 
+def test_overtaking_beside() -> None:
+    """What leaves the one that waits the room it is going to get may overtake it, however long it is."""
+    running, large = Row(0, 2, pb.RUNNING, duration=100), Row(0, 3, pb.PENDING, start=100)
+    long = Row(0, 1, pb.PENDING, duration=900, start=1000)
+    assert released(pool(4), [running, large, long, long]) == [2]
+
+
 def test_stale_plan() -> None:
-    """Behind work whose planned start has passed nothing overtakes: it may start any moment."""
-    rows = [Row(0, 2, pb.RUNNING), Row(0, 4, pb.PENDING, start=-50), Row(0, 1, pb.PENDING, duration=1, start=200)]
-    assert released(pool(4), rows) == []
+    """Work whose planned start has passed waits until room is expected: what ends by then may overtake it."""
+    late = [Row(0, 2, pb.RUNNING, duration=100), Row(0, 4, pb.PENDING, start=-50)]
+    assert released(pool(4), [*late, Row(0, 1, pb.PENDING, duration=100, start=200)]) == [2]
+    assert released(pool(4), [*late, Row(0, 1, pb.PENDING, duration=101, start=200)]) == []
+
+
+def test_many_wait() -> None:
+    """Only the first that wait book room; what others wait for may be used until their planned start."""
+    running, waiting = Row(0, 99, pb.RUNNING, duration=100), [Row(0, 2, pb.PENDING, start=100)] * (BOOKINGS + 1)
+    long, short = (Row(0, 1, pb.PENDING, duration=duration, start=200) for duration in (101, 100))
+    assert released(pool(100), [running, *waiting[1:], long]) == [BOOKINGS + 1]
+    assert released(pool(100), [running, *waiting, long]) == []
+    assert released(pool(100), [running, *waiting, short]) == [BOOKINGS + 2]
 
 
 def test_early_room_is_used() -> None:
@@ -404,7 +430,7 @@ def test_separate_quota_is_no_competition() -> None:
 
 def test_in_flight_holds_its_request() -> None:
     """Room for work in flight is not given away, and it waits for more before anybody planned."""
-    pending = Row(0, 2, pb.PENDING, start=0)
+    pending = Row(0, 2, pb.PENDING, duration=101, start=0)
     assert released(pool(4), [Row(0, 3, pb.IN_FLIGHT), pending]) == []
     assert released(pool(4), [Row(0, 2, pb.RUNNING), Row(0, 3, pb.IN_FLIGHT, start=60), pending]) == []
 
@@ -421,7 +447,7 @@ def test_foreign_work_with_room_holds_nobody_up() -> None:
     """Ungated work that takes its room at once is no reason for others to wait; that does not fit, it is."""
     fits = [Row(0, 2, pb.FOREIGN, start=0), Row(0, 2, pb.PENDING, start=50)]
     assert released(pool(4), fits) == [1]
-    blocked = [Row(0, 2, pb.RUNNING), Row(0, 3, pb.FOREIGN, start=90), Row(0, 2, pb.PENDING, start=95)]
+    blocked = [Row(0, 2, pb.RUNNING), Row(0, 3, pb.FOREIGN, start=90), Row(0, 2, pb.PENDING, duration=101, start=95)]
     assert released(pool(4), blocked) == []
 
 
