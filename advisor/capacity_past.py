@@ -30,14 +30,14 @@ class PastQuestion:
     names
         Of its rows.
     missed
-        Deadlines of these rows that were missed in fact.
+        Rows whose deadlines were missed in fact.
     remarks
         What was left out, and what had to be assumed.
     """
 
     request: pb.PlanRequest
     names: tuple[str, ...]
-    missed: int
+    missed: frozenset[int]
     remarks: tuple[str, ...]
 
 
@@ -67,14 +67,14 @@ def past_question(
     for entry in entries:
         if entry.submitted < until:
             asked.add(entry, default_deadline)
-    return PastQuestion(asked.request, tuple(asked.names), asked.missed, tuple(asked.remarks()))
+    return PastQuestion(asked.request, tuple(asked.names), frozenset(asked.missed), tuple(asked.remarks()))
 
 
 def quota_in_use(entries: Iterable[Entry], since: int, until: int) -> pb.Quota:
     """Each ClusterQueue by itself with the most that it had in use at once: what there was at least."""
     changes: dict[str, dict[tuple[str, str], list[tuple[int, int]]]] = {}
     for entry in entries:
-        if entry.started is None or entry.started >= until or (end := _end(entry)) <= since:
+        if entry.started is None or entry.started >= until or (end := end_of(entry)) <= since:
             continue
         cells = changes.setdefault(entry.family.cluster_queue, {})
         for flavor, resource, amount in entry.usage:
@@ -113,7 +113,7 @@ def _most(changes: list[tuple[int, int]]) -> int:
     return most
 
 
-def _end(entry: Entry) -> int:
+def end_of(entry: Entry) -> int:
     """When it ended that has started; of what runs, as far as is known."""
     assert entry.started is not None
     return max(entry.updated, entry.started + (entry.estimate or 1)) if entry.ended is None else entry.ended
@@ -128,7 +128,7 @@ class _Asked:
             flavor.ClearField("nodes")  # how many pods it was is not known
             flavor.lead_ms = 0  # it is in the run time
         self.names: list[str] = []
-        self.missed = 0
+        self.missed: list[int] = []
         self._since = since
         self._queues = {hide(queue.name): k for k, queue in enumerate(quota.cluster_queues)}
         self._flavors = {flavor.name: k for k, flavor in enumerate(quota.flavors)}
@@ -143,7 +143,7 @@ class _Asked:
             self._left["left out, as it never ran"] += entry.outcome is not None
             self._left["left out, as it still waits"] += entry.outcome is None
             return
-        if (end := _end(entry)) <= self._since:
+        if (end := end_of(entry)) <= self._since:
             return
         if queue is None:
             self._left["left out, as its queue is not there any more"] += 1
@@ -163,8 +163,9 @@ class _Asked:
         if deadline is None and default_deadline is not None:
             deadline = entry.submitted + default_deadline
         counts = deadline is not None and deadline > self._since and entry.outcome not in UNTIMELY
-        self.missed += counts and deadline is not None and end > deadline
         work = self.request.workloads
+        if counts and deadline is not None and end > deadline:
+            self.missed.append(len(work.id))
         work.id.append(entry.uid)
         work.cluster_queue.append(queue)
         work.shape.append(self._shape(entry.usage))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,8 +36,12 @@ class Question:
     """How things were counted."""
     remarks: tuple[Said, ...] = ()
     """What is wrong with objects."""
-    missed: int | None = None
-    """Deadlines that were missed in fact, of a past."""
+    missed: frozenset[int] | None = None
+    """Rows whose deadlines were missed in fact, of a past."""
+    settings: Settings | None = None
+    """That it was asked by."""
+    known: bool = True
+    """Whether the quota is known; else it is what was in use."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +72,13 @@ class Source:
     kubeconfig: Path | None = None
     context: str | None = None
 
-    def question(self) -> Question:
+    def question(self, known: tuple[list[Entry], Callable[[str], str]] | None = None) -> Question:
         """Read it.
+
+        Parameters
+        ----------
+        known
+            What a ledger knows of that time, and how it writes names, if somebody has read it already.
 
         Raises
         ------
@@ -85,11 +94,13 @@ class Source:
             read = read_files(self.paths, self.instant, self.gate_all and not past)
         else:
             read = _cluster(self.instant, self.kubeconfig, self.context, needed=not past)
-        seen = snapshot(read.cluster, self.tune(policy_of(self.policy) if self.policy else read.settings))
+        settings = self.tune(policy_of(self.policy) if self.policy else read.settings)
+        seen = snapshot(read.cluster, settings)
         if self.length is None:
-            return _waiting(seen, read, self.gate_all, self.due)
+            return replace(_waiting(seen, read, self.gate_all, self.due), settings=settings)
         since = self.instant - self.length
-        return _past(seen, read, _entries(self.ledger, self.export, since), since, self.due)
+        entries, hide = known or _entries(self.ledger, self.export, since)
+        return replace(_past(seen, read, entries, hide, since, self.due), settings=settings)
 
 
 def _cluster(instant: int, kubeconfig: Path | None, context: str | None, needed: bool) -> Read:
@@ -116,6 +127,11 @@ def _waiting(seen: Snapshot, read: Read, gate_all: bool, due: int | None) -> Que
     request = pb.PlanRequest()
     request.CopyFrom(seen.request)
     work, given = request.workloads, 0
+    # What is in files only was made at one instant: its order is that of the files, as if they were submitted so.
+    order = {place: rank for rank, place in enumerate(read.places)}
+    for row, item in enumerate(seen.items):
+        if work.created_ms[row] == seen.now // 1000 * 1000:
+            work.created_ms[row] += order.get(("Workload", f"{item.workload.namespace}/{item.workload.name}"), 0)
     for row, item in enumerate(seen.items):
         if gate_all and item.state == State.FOREIGN and item.root.kind in {*ROOT_KINDS, "Workload"}:
             work.state[row] = pb.PENDING
@@ -170,21 +186,21 @@ def _entries(ledger: str | None, export: Path | None, since: int) -> tuple[list[
 
 
 def _past(
-    seen: Snapshot, read: Read, known: tuple[list[Entry], Callable[[str], str]], since: int, due: int | None
+    seen: Snapshot, read: Read, entries: list[Entry], hide: Callable[[str], str], since: int, due: int | None
 ) -> Question:
     """What a window of the past would have asked for."""
     from advisor.capacity_past import past_question, quota_in_use
 
-    (entries, hide), quota = known, seen.request.quota
-    queues = "queues as they are now"
-    if not quota.cluster_queues and not read.places:
+    quota, queues = seen.request.quota, "queues as they are now"
+    known = bool(quota.cluster_queues or read.places)
+    if not known:
         quota, hide = quota_in_use(entries, since, seen.now), str
         queues = (
             "each ClusterQueue by itself with the most that it had in use at once, as its quota is not known (-f FILE)"
         )
     past = past_question(quota, entries, since, seen.now, default_deadline=due, hide=hide)
     counted = (f"asked of the past, with hindsight: run times as they were, {queues}", *past.remarks)
-    return Question(past.request, past.names, counted, tuple(read.remarks), past.missed)
+    return Question(past.request, past.names, counted, tuple(read.remarks), past.missed, known=known)
 
 
 def share_of(text: str) -> Fraction:

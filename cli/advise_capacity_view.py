@@ -27,7 +27,7 @@ def to_json(answers: Sequence[Capacity], asked: Question, prices: Prices) -> dic
         "counted": list(asked.counted),
         "remarks": [remark.told() for remark in asked.remarks],
     }  # fmt: skip
-    return told if asked.missed is None else told | {"missedInFact": asked.missed}
+    return told if asked.missed is None else told | {"missedInFact": len(asked.missed)}
 
 
 NOTHING = "No work asks for any: none is needed."
@@ -58,7 +58,7 @@ def _notes(answers: Sequence[Capacity], asked: Question, prices: Prices) -> Iter
     for line in asked.counted:
         yield f"Counted: {line}."
     if asked.missed is not None:
-        yield f"In fact {asked.missed} of these deadlines {'was' if asked.missed == 1 else 'were'} missed."
+        yield f"In fact {len(asked.missed)} of these deadlines {'was' if len(asked.missed) == 1 else 'were'} missed."
     if any(answer.deadlines and prices.of(answer) is None for answer in answers):
         yield "No price is known, so none per extra deadline (--price 2.50, of one for an hour; --prices FILE)."
     if len(answers) > 1:
