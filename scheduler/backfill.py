@@ -76,9 +76,9 @@ def change(course: Course, at: int, node: int, total: Int64s, sign: int) -> None
 
 @inner
 def first_room(
-    tree: TreeArrays, course: Course, usage: Int64s, node: int, total: Int64s, begin: int, length: int
+    tree: TreeArrays, course: Course, usage: Int64s, node: int, total: Int64s, begin: int, end: int, length: int
 ) -> int:
-    """From when on, not before ``begin``, a node may have ``total`` for so long; ``NEVER`` if that is not expected.
+    """From when on, at an instant of ``begin … end``, a node may have ``total`` for so long; ``NEVER`` if at none.
 
     ``usage``: what is in use now.
     """
@@ -96,12 +96,14 @@ def first_room(
             if total[cell] > 0 and total[cell] > max(0, available(tree, later, node, cell)):
                 fits = False
                 break
-        if not fits:
-            start = -1
-        elif start < 0:
+        if fits and start < 0 and at <= end:
             start = at
+        elif not fits:
+            start = -1
+        if start < 0 and (at >= end or k == count):
+            return NEVER
         if k == count:
-            return start if start >= 0 else NEVER
+            return start
         at = course.at[k]
 
 
@@ -120,7 +122,7 @@ def book(
     total = np.zeros(usage.shape[1], dtype=np.int64)
     for option in range(options.first[pair], options.first[pair + 1]):
         _total(options, option, total)
-        start = first_room(tree, course, usage, node, total, begin, duration + options.lead[option])
+        start = first_room(tree, course, usage, node, total, begin, best - 1, duration + options.lead[option])
         if start < best:
             best, taken = start, option
     if taken < 0:

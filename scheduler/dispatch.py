@@ -249,6 +249,8 @@ def _walk(
     # What did not fit does not fit another one of its kind as long as nothing changes; nor, where nobody can be evicted
     # for it, when more is taken.
     in_vain = np.full(rows.alike.max() + 1, -1, dtype=np.int64)
+    # Nor may what takes longer pass where one of its kind might not: from that length on, while so many were released.
+    too_long, while_released = np.full(len(in_vain), NEVER, dtype=np.int64), np.full(len(in_vain), -1, dtype=np.int64)
     policies, evictions = queues.policies, 0
     for row in order:
         node = queues.node[rows.queue[row]]
@@ -265,11 +267,13 @@ def _walk(
             mode, _ = _ask(tree, queues, shapes, usage, choice, rows, row)
             if mode < PREEMPTS:
                 in_vain[rows.alike[row]] = changes
-        length = _stretched(options, choice, rows, row)
+        length, alike = _stretched(options, choice, rows, row), rows.alike[row]
+        passes = mode >= PREEMPTS and (while_released[alike] < count or length < too_long[alike])
+        if passes and not _may_pass(tree, usage, waiting, to_come, node, choice.total, length, mode == PREEMPTS):
+            passes, too_long[alike], while_released[alike] = False, length, count
         if (
-            mode >= PREEMPTS
+            passes
             and _worth_it(rows, row, mode == PREEMPTS, length, honour)
-            and _may_pass(tree, usage, waiting, to_come, node, choice.total, length, mode == PREEMPTS)
             # Who is evicted leaves nodes as well; which, nobody knows.
             and (
                 mode == PREEMPTS
@@ -391,4 +395,4 @@ def _may_pass(
             used, local = usage[at, cell], tree.local[at, cell]
             amount = 0 if entitled else max(0, used + amount - local) - max(0, used - local)
             at = tree.parent[at]
-    return who == 0 or first_room(tree, to_come, usage, node, total, 0, length) == 0
+    return who == 0 or first_room(tree, to_come, usage, node, total, 0, 0, length) == 0

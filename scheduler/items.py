@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from scheduler.annotations import BYPASS, BYPASSED_BY, WEIGHT, format_instant, read_wishes
@@ -67,12 +68,20 @@ class Item:
     refused: str = ""
     """Why Kueue never admits it, however much is free; empty if it may."""
 
-    @property
+    @cached_property
     def uid(self) -> str:
         """Uid of the Workload: the row's id in the request."""
         return self.workload.uid
 
-    @property
+    @cached_property
+    def columns(self) -> tuple[str, int, int, int, bool, float, int, int, bool]:
+        """What the request says of it as it is: id, state, created, due, hard, weight, priority, reserved, evicted."""
+        due, reserved = self.deadline or 0, self.reserved or 0
+        return (
+            self.uid, self.state, self.created, due, self.hard, self.weight, self.priority, reserved, self.evicted
+        )  # fmt: skip
+
+    @cached_property
     def releasable(self) -> bool:
         """Whether taking our gate off lets it start."""
         return self.state == State.PENDING and self.gated and not self.other_gates

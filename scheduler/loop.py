@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent import futures
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -50,6 +50,9 @@ RETRY = 2 * SECOND
 
 BREATH = 0.05
 """Longest pause between two rounds when changes never end (seconds)."""
+
+TOLD_EVERY = 1.0
+"""Longest time that what there is to tell waits when changes never end (seconds)."""
 
 LAST_SECONDS = 5.0
 """How long a loop that was stopped waits for its last releases."""
@@ -113,6 +116,12 @@ class Step:
     """Whether a new plan was asked for."""
     pause: float
     """Seconds until something is due though nothing changes; at most ``settings.idle_seconds``."""
+    problem: Problem | None
+    """The snapshot as dispatch reads it; None when nothing waits for us."""
+    complaints: tuple[Complaint, ...]
+    """About work that cannot be planned."""
+    leaving: Collection[str]
+    """Uids of stranded Workloads that are let go soon."""
 
 
 class Loop:
@@ -187,7 +196,16 @@ class Loop:
         self._asked_at = 0
 
     def step(self) -> Step:
-        """One round. Never waits for the planner, unless that plans inline."""
+        """One round: what has to be done at once, then what is told.
+
+        Never waits for the planner, unless that plans inline.
+        """
+        step = self.act()
+        self.tell(step)
+        return step
+
+    def act(self) -> Step:
+        """Look at the cluster, release what is due, ask for a plan."""
         self._metrics.beat()
         if self._current is not None and (settings := self._current()) is not self._settings:
             self._use(settings)
@@ -215,34 +233,45 @@ class Loop:
             if not self._sent:  # else the end of one wakes us
                 pause = min(pause, leaving.pause)
             releases += self._ended()
-            with self._contained("news"):
-                self._news.tell(snapshot, self.plan, complaints, self._released, leaving.later)
         asked = self._ask(snapshot)
-        with self._contained("metrics"):
-            self._count(snapshot, problem)
-        if self._recorder is not None:
-            with self._contained("ledger"):
-                self._recorder.look(snapshot, self._snapshotter.works, self.plan)
         if asked and not self._planner.busy():
             pause = 0.0  # the answer is here already
-        return Step(snapshot, self.plan, tuple(releases), asked, pause)
+        return Step(snapshot, self.plan, tuple(releases), asked, pause, problem, tuple(complaints), leaving.later)
+
+    def tell(self, step: Step) -> None:
+        """Say, count and write down what a round has seen."""
+        if self._may_act():
+            with self._contained("news"):
+                self._news.tell(step.snapshot, step.plan, step.complaints, self._released, step.leaving)
+        with self._contained("metrics"):
+            self._count(step.snapshot, step.problem)
+        if self._recorder is not None:
+            with self._contained("ledger"):
+                self._recorder.look(step.snapshot, self._snapshotter.works, step.plan)
 
     def run(self, stop: threading.Event) -> None:
         """Rounds until told to stop: at once when something changes, else when something is due.
 
-        Releases that are under way then get a moment to end.
+        While one change follows another, what there is to tell waits, for a second at most: releases go first. Those
+        that are under way at the end get a moment to end.
         """
+        told = 0.0
         while not stop.is_set():
-            begun, pause = time.thread_time(), self._settings.idle_seconds
+            begun, pause, more = time.thread_time(), self._settings.idle_seconds, False
             try:
-                pause = self.step().pause
+                step = self.act()
+                pause = step.pause
+                more = self._cluster.wait(0)
+                if not more or time.monotonic() - told >= TOLD_EVERY:
+                    self.tell(step)
+                    told = time.monotonic()
             except Exception:
                 log.exception("a round of the loop failed")
                 self._metrics.error("step")
                 stop.wait(pause)
             # While very much changes, the watches and the planner need the processor as well.
             stop.wait(min(BREATH, time.thread_time() - begun))
-            if not stop.is_set():
+            if not (more or stop.is_set()):
                 self._cluster.wait(pause)
         futures.wait([sent.result for sent in self._sent], LAST_SECONDS)
         self._ended()

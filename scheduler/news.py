@@ -120,14 +120,17 @@ class News:
 
     def _forget(self, snapshot: Snapshot, complaints: Iterable[Complaint]) -> None:
         """Drop what was said to objects that are gone, so that memory does not grow for ever."""
-        waiting = {item.uid for item in snapshot.items if item.state == State.PENDING}
-        in_flight = {item.uid for item in snapshot.items if item.state == State.IN_FLIGHT}
-        there = {complaint.target.uid for complaint in complaints}
-        for item in snapshot.items:
-            there.update((item.uid, item.root.uid))
-        self._starts = {uid: told for uid, told in self._starts.items() if uid in waiting}
-        self._in_flight = {uid: since for uid, since in self._in_flight.items() if uid in in_flight}
-        self._said = {uid: said for uid, said in self._said.items() if uid in there}
+        if self._starts:
+            waiting = {item.uid for item in snapshot.items if item.state == State.PENDING}
+            self._starts = {uid: told for uid, told in self._starts.items() if uid in waiting}
+        if self._in_flight:
+            in_flight = {item.uid for item in snapshot.items if item.state == State.IN_FLIGHT}
+            self._in_flight = {uid: since for uid, since in self._in_flight.items() if uid in in_flight}
+        if self._said:
+            there = {complaint.target.uid for complaint in complaints}
+            there.update(item.uid for item in snapshot.items)
+            there.update(item.root.uid for item in snapshot.items)
+            self._said = {uid: said for uid, said in self._said.items() if uid in there}
 
 
 def forecast(item: Item, placement: Placement) -> tuple[str, str, str]:

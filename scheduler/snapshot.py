@@ -194,6 +194,8 @@ class _Rows:
         settings, items = self._settings, self._items
         # First: running work may hold flavors and resources that no queue has, and naming them extends the tables.
         assignments = [self._held(usage) for usage in self._assignments]
+        columns = zip(*(item.columns for item in items), strict=True) if items else iter([()] * 9)
+        uid, state, created, due, hard, weight, priority, reserved, evicted = columns
         request = pb.PlanRequest(
             schema=1,
             now_ms=self._now,
@@ -212,20 +214,20 @@ class _Rows:
             assignments=assignments,
             reservations=self._reservations(),
             workloads=pb.Workloads(
-                id=[item.workload.uid for item in items],
+                id=uid,
                 cluster_queue=self._cluster_queue,
                 shape=self._shape,
-                state=cast(list[pb.WorkloadState], [item.state for item in items]),
-                created_ms=[item.created for item in items],
+                state=cast(list[pb.WorkloadState], state),
+                created_ms=created,
                 release_ms=self._release,
                 duration_ms=self._duration,
-                due_ms=[item.deadline or 0 for item in items],
-                hard=[item.hard for item in items],
-                weight=[item.weight for item in items],
-                priority=[item.priority for item in items],
+                due_ms=due,
+                hard=hard,
+                weight=weight,
+                priority=priority,
                 assignment=self._assignment,
-                reserved_ms=[item.reserved or 0 for item in items],
-                evicted=[item.evicted for item in items],
+                reserved_ms=reserved,
+                evicted=evicted,
             ),
         )
         for flavor in request.quota.flavors:
