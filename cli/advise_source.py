@@ -341,7 +341,7 @@ def remarks(lines: Iterable[str]) -> None:
 
 def number(value: float | None, digits: int = 1) -> str:
     """For people; a dash where nothing is known."""
-    return "-" if value is None else f"{value:,.{digits}f}"
+    return "-" if value is None else f"{round(value, digits) + 0.0:,.{digits}f}"
 
 
 def percent(share: float | None) -> str:

@@ -101,12 +101,14 @@ def test_cost_says_what_a_result_costs() -> None:
     found = data("cost", *WEEK, *PRICES, *SUCCESS)
     whole = found["total"]
     assert (found["currency"], found["difference"], whole["results"]) == ("EUR", 0.0, 14)
-    assert whole["perResult"] == pytest.approx(whole["total"] / 14)
+    factor = whole["total"] / (whole["total"] - whole["uses"]["idle"])
+    serving = next(row["total"] for row in found["by"]["task"] if row["key"] == "chat")
+    assert whole["perResult"] == pytest.approx((whole["total"] - whole["uses"]["idle"] - serving) * factor / 14)
     assert whole["uses"]["interrupted"] == pytest.approx(4 * 2 * 2.2)
     for rows in found["by"].values():
         assert sum(row["total"] for row in rows) == pytest.approx(whole["total"], abs=1e-3)
     (nightly,) = (each for each in found["by"]["task"] if each["key"] == "nightly-training")
-    assert nightly["perResult"] == pytest.approx(nightly["total"] / 3)
+    assert nightly["perResult"] == pytest.approx(nightly["total"] * factor / 3)
     lines = list(csv.DictReader(io.StringIO(run("cost", *WEEK, *PRICES, "-o", "csv").stdout)))
     assert sum(float(line["idle"]) for line in lines) == pytest.approx(whole["uses"]["idle"], abs=1e-3)
 
