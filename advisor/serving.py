@@ -25,7 +25,7 @@ from advisor.success import Service, percentile
 from scheduler.annotations import format_duration
 
 _PROBES = 3
-_VOIDS = 2
+_VOIDS = 3
 """Trials at one rate that this machine may spoil before it is taken to be too slow for it."""
 _RECOVERY = 120.0
 """Seconds that a server has to come back after a trial that it failed."""

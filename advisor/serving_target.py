@@ -66,8 +66,8 @@ def target_of(url: str, allowed: Iterable[str], headers: Mapping[str, str]) -> T
     BadTarget
         If the URL is none, or its host is not allowed.
     """
-    parts = urlsplit(url)
     try:
+        parts = urlsplit(url)
         host = (parts.hostname or "").rstrip(".").lower()
         _ = parts.port
     except ValueError as error:

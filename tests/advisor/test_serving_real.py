@@ -1,0 +1,112 @@
+"""Against servers and models by others: an OpenAI-compatible server, and a model that reads digits."""
+
+import asyncio
+import json
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from serving_servers import Handler, Heard, free_port, options, process, reply, serving
+
+from advisor.serving import measure
+from advisor.serving_report import report
+from advisor.serving_store import Store
+
+RESPONSES = """
+responses:
+  "capital of Portugal?": It is Lisbon.
+  "2+2?": That makes 4.
+  # When it streams, mockllm 0.0.8 looks up the answer once more, as if it were a question.
+  It is Lisbon.: It is Lisbon.
+  That makes 4.: That makes 4.
+defaults: {unknown_response: "I do not know."}
+settings: {lag_enabled: true, lag_factor: 20}
+"""
+
+
+def test_an_openai_compatible_server(tmp_path: Path) -> None:
+    """mockllm streams its answers letter by letter: they are put together, timed, counted and judged."""
+    (tmp_path / "responses.yml").write_text(RESPONSES)
+    profile = '{"prompt": "capital of Portugal?", "expected": "lisbon"}\n{"prompt": "2+2?", "expected": "4"}'
+    goals = (
+        "{goals: {ttft: {p90: 2s}, perToken: {p90: 1s}, endToEnd: {p90: 5s}}, timeout: 10s,"
+        " quality: {threshold: 0.9, judge: {kind: contains, ignoreCase: true}}}"
+    )
+    port, heard = free_port(), Heard()
+    command = [sys.executable, "-m", "uvicorn", "mockllm.server:app", "--port", str(port), "--log-level", "error"]
+    with process(command, port, MOCKLLM_RESPONSES_FILE=str(tmp_path / "responses.yml")) as url:
+        asked = options(url, goals, profile, model="gpt-4", start=8.0, most=8.0, trials=2, seconds=0.5, longest=0.5)
+        with Store(tmp_path / "run") as store:
+            asyncio.run(measure(asked, store, heard))
+            assert store.fingerprint is not None
+            assert store.fingerprint["target"] == url
+    for trial in heard.trials:
+        assert (trial.verdict, trial.quality, trial.answered) == ("pass", 1.0, 4)
+        # A letter takes 1/200 s, give or take half of that; the whole answer 13 letters.
+        assert trial.times["perToken"]["p90"] >= 3
+        assert trial.times["ttft"]["p90"] <= trial.times["endToEnd"]["p90"] - 12 * 3
+
+
+def digit_reader(waiting: int) -> tuple[Handler, list[tuple[list[float], int]]]:
+    """A server that reads digits, one at a time, 20 ms each, and data it has not learned from.
+
+    Its queue is bounded: what finds no place is read by a model that looks at six pixels only, at once.
+    """
+    from sklearn.datasets import load_digits
+    from sklearn.linear_model import LogisticRegression
+
+    pixels, labels = load_digits(return_X_y=True)
+    few = [20, 21, 28, 36, 43, 44]
+    careful = LogisticRegression(max_iter=300).fit(pixels[:1000] / 16, labels[:1000])
+    quick = LogisticRegression(max_iter=300).fit(pixels[:1000, few] / 16, labels[:1000])
+    pool, inside, lock = ThreadPoolExecutor(1), [0], threading.Lock()
+
+    def read(image: list[float]) -> int:
+        time.sleep(0.02)
+        found = careful.predict([[value / 16 for value in image]])
+        with lock:
+            inside[0] -= 1
+        return int(found[0])
+
+    async def handle(asked: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        with lock:
+            full = inside[0] > waiting
+            inside[0] += not full
+        if full:
+            label = int(quick.predict([[asked["pixels"][k] / 16 for k in few]])[0])
+        else:
+            label = await asyncio.get_running_loop().run_in_executor(pool, read, asked["pixels"])
+        await reply(writer, {"digit": label})
+
+    return handle, list(zip(pixels[1000:].tolist(), labels[1000:].tolist(), strict=True))
+
+
+@pytest.mark.long
+def test_a_model_that_gets_worse_under_load(tmp_path: Path) -> None:
+    """Response times of a model behind a bounded queue never fail; how well it reads does, and that is its limit."""
+    handler, data = digit_reader(waiting=3)
+    profile = "\n".join(json.dumps({"body": {"pixels": image}, "expected": label}) for image, label in data)
+    goals = (
+        "{goals: {endToEnd: {p95: 1s}}, timeout: 10s, quality: {threshold: 0.88, judge: {kind: exact, field: digit}}}"
+    )
+    heard = Heard()
+    with serving(handler) as url:
+        asked = options(
+            url, goals, profile, start=10.0, width=0.3, most=400.0, seconds=12.0, longest=12.0, warm_up=1.0, trials=30
+        )
+        with Store(tmp_path) as store:
+            asyncio.run(measure(asked, store, heard))
+            found = report(store.trials, asked.service, 0.3, None)
+    slow = [trial for trial in heard.trials if trial.rate <= 10]
+    assert all(trial.verdict == "pass" and trial.quality > 0.88 for trial in slow)
+    assert found.found, found.bracket
+    assert 10 < found.bracket.low < found.bracket.high < 100  # one at a time, 20 ms each: 50 a second
+    assert "quality is 0." in found.broke
+    assert "endToEnd" not in found.broke
+    worst = max((trial for trial in heard.trials if trial.verdict == "fail"), key=lambda trial: trial.rate)
+    assert worst.quality < 0.85
+    assert worst.times["endToEnd"]["p95"] < 1000
