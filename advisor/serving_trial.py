@@ -30,7 +30,7 @@ _LATE = 0.1
 
 @dataclass(frozen=True)
 class Trial:
-    """One trial at a rate. Seconds, requests per second, shares from 0 to 1."""
+    """One trial at a rate. Seconds where nothing else is said, requests per second, shares from 0 to 1."""
 
     number: int
     rate: float
@@ -49,7 +49,7 @@ class Trial:
     quality: float | None
     """Mean score of what was measured; None without a judge."""
     times: Mapping[str, Mapping[str, float | None]]
-    """By goal and percentile; None if that many got no answer."""
+    """Milliseconds by goal and percentile; None if that many got no answer."""
     errors: Mapping[str, int]
     """How many requests got no result, by why."""
     said: Mapping[str, str]

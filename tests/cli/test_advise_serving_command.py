@@ -53,6 +53,9 @@ def test_the_example(server: str, tmp_path: Path) -> None:
     assert [trial["verdict"] for trial in told["trials"]] == ["pass", "pass"]
     assert [point["rate"] for point in told["curve"]] == [10]
     assert told["fingerprint"]["target"] == server
+    other = CliRunner().invoke(app, [*asked, "--seed", "1"])
+    assert other.exit_code == 4
+    assert f"{tmp_path / 'run'} holds a run of something else; give another --dir (trials: was " in other.stderr
 
 
 def test_ctrl_c_keeps_what_is_done(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,7 +70,7 @@ def test_ctrl_c_keeps_what_is_done(server: str, tmp_path: Path, monkeypatch: pyt
     done = CliRunner().invoke(app, asked)
     assert done.exit_code == 130, done.output
     assert "interrupted; the same command goes on from here" in done.stderr
-    assert "1 trials, kept in" in done.stdout
+    assert "1 trial, kept in" in done.stdout
     assert len((tmp_path / "run" / "trials.jsonl").read_text().splitlines()) == 1
 
 
