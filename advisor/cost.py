@@ -160,7 +160,7 @@ def charge_by_prices(usage: Usage, prices: Prices, judge: Judge, now: int) -> Bi
         bill.complete = False
         bill.remarks.append(f"{flavor} has no price: {hours:.1f} GPU-hours are left out (add gpuHour.{flavor})")
     if not prices.owned:
-        bill.remarks.append("idle GPUs are left out: the price list has no `owned`")
+        bill.remarks.append("idle GPUs are left out: it takes `owned` in the price list, and all queues")
     bill.total = sum(charge.amount for charge in bill.charges)
     return bill
 

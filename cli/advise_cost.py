@@ -125,6 +125,8 @@ def cost(
     goals = success_of(success)
     listed = _prices(prices) if prices else None
     seen = look(ledger, file, since, until, queue)
+    if queue and listed and listed.owned:
+        listed = listed.model_copy(update={"owned": {}})  # what is idle is idle for all queues
     used = allocate(seen.entries, seen.window, seen.now, said)
     sources = Sources()
     sources.add("ledger", str(file or ledger))
@@ -138,7 +140,7 @@ def cost(
     whole = all_costs(bill)
     done = together(tally(seen.entries, judge, "queue", seen.now))
     budgets, services = _by_goals(goals, bill, judge, seen, answers)
-    notes = [*sources.lines(), *used.remarks, *(answers.remarks if answers else ()), *bill.remarks]
+    notes = [*sources.lines(), *seen.remarks, *used.remarks, *(answers.remarks if answers else ()), *bill.remarks]
     if output is Output.JSON:
         told = report(bill, judge, seen.entries, seen.now)
         told |= {"services": services, "budgets": [budget_object(each) for each in budgets]}

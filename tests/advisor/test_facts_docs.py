@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from advisor.usage_export import read_export
 from advisor.usage_services import HISTOGRAMS
 from cli.main import app
 from scheduler.annotations import parse_instant
+from scheduler.ledger import Ledger
 from scheduler.settings import HOUR
 from tests.advisor.fake_opencost import FakeOpenCost, fake_opencost
 from tests.advisor.fake_prometheus import serving
@@ -103,6 +106,23 @@ def test_examples_print_what_they_show(
     assert result.exit_code == 0, result.output
     lines = "\n".join(line.rstrip() for line in f"{result.stdout}{result.stderr}".splitlines())
     assert lines == printed, lines
+
+
+def test_verdicts_are_recorded_as_they_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The examples of punctual outcome, on a ledger of the example in place of a cluster."""
+    monkeypatch.chdir(ROOT / "examples" / "05-results")
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    with Ledger(str(tmp_path / "ledger.db")).open() as ledger:
+        ledger.write(read_export(Path("ledger.jsonl")))
+    (block,) = (
+        each for each in re.findall(r"```console\n(.*?)```", PAGES["usage"], re.DOTALL) if "$ punctual outcome" in each
+    )
+    parts = [part.partition("\n") for part in re.split(r"(?m)^\$ ", block)[1:]]
+    assert len(parts) == 2
+    for command, _, printed in parts:
+        words = [*shlex.split(command, comments=True)[1:], "--ledger", str(tmp_path / "ledger.db")]
+        result = CliRunner().invoke(app, words, env={"PUNCTUAL_SUCCESS": ""})
+        assert result.stdout == printed, result.output
 
 
 def test_there_are_examples() -> None:

@@ -113,6 +113,19 @@ def test_cost_says_what_a_result_costs() -> None:
     assert sum(float(line["idle"]) for line in lines) == pytest.approx(whole["uses"]["idle"], abs=1e-3)
 
 
+def test_idle_costs_are_of_no_queue() -> None:
+    """For one queue alone what is idle is left out, and said."""
+    result = run("cost", *WEEK, *PRICES, "-q", "nightly")
+    assert "(idle)" not in result.stdout
+    assert "idle GPUs are left out" in result.stderr
+
+
+def test_an_export_is_not_of_now() -> None:
+    """What ran when it was made is counted until now, unless it is said until when; that is said."""
+    assert "says nothing about the time since it was made" in run("usage", *WEEK[:2]).stderr
+    assert "says nothing about the time" not in run("usage", *WEEK).stderr
+
+
 def test_a_flavor_without_a_price_is_partial(tmp_path: Path) -> None:
     """The rest is printed, the exit code says that it is not all."""
     prices = tmp_path / "prices.yaml"
