@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -26,7 +26,7 @@ from advisor.serving_target import Answer, Target, ask_into, session
 
 _BEAT = 0.01
 """Seconds between two looks at how late this process is."""
-_LOOK = 0.1
+_LOOK = 0.2
 """Seconds between two looks at what can still be reached."""
 
 
@@ -102,13 +102,13 @@ class Watch(Protocol):
     def add(self, sample: Sample) -> None:
         """A request whose fate is known."""
 
-    def hopeless(self, under_way: Iterable[Sample]) -> str:
+    def hopeless(self, under_way: Sequence[tuple[float, bool]]) -> str:
         """Why the goals cannot be reached any more, whatever comes; empty if they can.
 
         Parameters
         ----------
         under_way
-            Requests that have been due, and how long they have ``waited``.
+            Of each request that has been due: how many seconds ago, and whether its answer has begun.
         """
 
 
@@ -201,9 +201,10 @@ class _Trial:
                 while seen < len(self._samples):
                     watch.add(self._samples[seen])
                     seen += 1
-                under_way = self._under_way()
-                if reason := watch.hopeless(under_way):
-                    self._samples += under_way
+                now = time.perf_counter()
+                flights = [flight for flight in self._measured.values() if now > flight.due]
+                if reason := watch.hopeless([(now - flight.due, flight.answer.first > 0) for flight in flights]):
+                    self._samples += [self._sample(flight, now - flight.due) for flight in flights]
                     break
         finally:
             sender.cancel()
@@ -250,10 +251,6 @@ class _Trial:
         if flight.number >= 0:
             del self._measured[flight.number]
             self._samples.append(self._sample(flight))
-
-    def _under_way(self) -> list[Sample]:
-        now = time.perf_counter()
-        return [self._sample(flight, now - flight.due) for flight in self._measured.values() if now > flight.due]
 
     def _sample(self, flight: Flight, waited: float | None = None) -> Sample:
         answer, due = flight.answer, flight.due

@@ -6,6 +6,7 @@ All of them must hold in the same trial, on the same requests: a server can buy 
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -140,24 +141,20 @@ class GoalWatch:
             if time is not None and time > limit:
                 self._missed[goal, name] += 1
 
-    def hopeless(self, under_way: Iterable[Sample]) -> str:
+    def hopeless(self, under_way: Sequence[tuple[float, bool]]) -> str:
         """Which goal cannot be reached any more, whatever comes; empty if all can."""
         if self._unanswered > self._unanswered_allowed:
             return f"{self._unanswered} of {self._planned} requests have no result"
-        waiting = list(under_way)
+        waited = {
+            "ttft": sorted(seconds for seconds, begun in under_way if not begun),
+            "endToEnd": sorted(seconds for seconds, _ in under_way),
+        }
         for goal, name, limit, allowed in self._limits:
-            late = sum(_is_late(sample, goal, limit) for sample in waiting)
+            there = waited.get(goal, [])
+            late = len(there) - bisect_right(there, limit / 1000)
             if (missed := self._missed[goal, name] + late) > allowed:
                 return f"{missed} of {self._planned} requests are beyond the {format_duration(limit)} of {goal} {name}"
         return ""
-
-
-def _is_late(sample: Sample, goal: str, limit: int) -> bool:
-    if goal == "perToken" or (goal == "ttft" and sample.ttft is not None):
-        seconds = sample.ttft if goal == "ttft" else None
-    else:
-        seconds = sample.waited
-    return seconds is not None and seconds * 1000 > limit
 
 
 def judged(
@@ -205,8 +202,8 @@ def judged(
     if grows:
         reasons.append(f"response times grew {growth:.1f} times through the trial: it does not keep up")
     verdict: Verdict = "fail" if reasons else "pass"
-    excused = lag * 1000 > max(2.0, _LATE * _shortest(service)) and not _misses(observed, faults, service)
-    if reasons and excused:
+    most = max(0.002, _LATE * _shortest(service) / 1000)
+    if reasons and lag > most and not _misses(observed, faults, service, scores, most):
         verdict = "void"
         reasons.insert(0, f"this machine was too slow: up to {format_duration(_ms(lag))} late with 99 % of requests")
     if spoilt:
@@ -235,17 +232,27 @@ def _reasons(service: Service, times: Mapping[str, Mapping[str, float | None]], 
     return reasons
 
 
-def _misses(observed: Observed, faults: Sequence[str], service: Service) -> bool:
-    """Whether goals are missed even without what this machine took of each request."""
+def _misses(
+    observed: Observed, faults: Sequence[str], service: Service, scores: Mapping[int, float] | None, most: float
+) -> bool:
+    """Whether goals are missed even without this machine's part.
+
+    That is what it took of each request's time, and the quality of all that it was later with than ``most`` seconds.
+    """
+    samples = observed.samples
     if sum(bool(each) and each != UNDER_WAY for each in faults) > misses_allowed(service.answered, observed.planned):
         return True
     for goal, limits in service.goals.limits().items():
-        times = [(took(s, goal, bool(f)), s.lag * 1000) for s, f in zip(observed.samples, faults, strict=True)]
+        times = [(took(s, goal, bool(f)), s.lag * 1000) for s, f in zip(samples, faults, strict=True)]
         for name, limit in limits.items():
             late = sum(time is not None and time - excuse > limit for time, excuse in times)
             if late > misses_allowed(percentile(name), observed.planned):
                 return True
-    return False
+    if scores is None or service.quality is None:
+        return False
+    done = [sample for sample in samples if sample.waited is None]
+    kindly = sum(1.0 if sample.lag > most else scores.get(sample.number, 0.0) for sample in done)
+    return kindly / max(1, len(done)) < service.quality.threshold
 
 
 def _shortest(service: Service) -> int:

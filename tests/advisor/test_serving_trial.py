@@ -101,6 +101,10 @@ def test_a_generator_that_is_late_spoils_a_trial() -> None:
     assert found.reasons[0] == "this machine was too slow: up to 300ms late with 99 % of requests"
     assert trial([replace(each, end_to_end=4.0) for each in late]).verdict == "fail"
     assert trial([replace(each, end_to_end=0.9) for each in late]).verdict == "pass"
+    goals = service("{goals: {endToEnd: {p90: 1s}}, quality: {threshold: 0.9, judge: {kind: exact}}}")
+    bunched = [sample(k, 0.5, lag=0.3 if k % 10 == 0 else 0.0) for k in range(100)]
+    assert trial(bunched, goals, {k: float(k % 5 > 0) for k in range(100)}).verdict == "void"
+    assert trial(bunched, goals, {k: float(k % 5 > 1) for k in range(100)}).verdict == "fail"
 
 
 @given(
@@ -115,8 +119,7 @@ def test_a_trial_is_ended_early_only_if_it_must_fail(times: list[float | None], 
     samples = [sample(k, seconds) for k, seconds in enumerate(times)]
     watch, said = GoalWatch(asked, len(samples)), ""
     for k, each in enumerate(samples):
-        waiting = [replace(other, ttft=None, waited=(other.end_to_end or 5.0) * 0.9) for other in samples[k:]]
-        said = said or watch.hopeless(waiting)
+        said = said or watch.hopeless([((other.end_to_end or 5.0) * 0.9, False) for other in samples[k:]])
         watch.add(each)
     said = said or watch.hopeless([])
     assert bool(said) == any("limit" in why or "result" in why for why in trial(samples, asked).reasons)
