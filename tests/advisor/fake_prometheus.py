@@ -46,6 +46,8 @@ class FakePrometheus:
         for (metric, labels), samples in self.samples.items():
             values, at = [], start
             times = sorted(samples) if metric == found[2] else []
+            if times and (times[-1] <= start - over or times[0] > end):
+                continue
             while times and at <= end + 1e-6:
                 inside = [samples[when] for when in times[bisect_right(times, at - over) : bisect_right(times, at)]]
                 if inside:

@@ -111,7 +111,7 @@ def test_a_slice_costs_its_part() -> None:
 
 
 @given(entries=works())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_all_money_is_in_one_place(entries: list[Entry]) -> None:
     """However it is shown: rows and uses add up to the bill, the bill to its source, and productive is no more."""
     found = bill(*entries)

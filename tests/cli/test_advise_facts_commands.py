@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from advisor.usage_busy import ACTIVE
-from cli.main import app
+from cli.advise import app
 from scheduler.annotations import parse_instant
 from scheduler.ledger import Ledger
 from scheduler.settings import HOUR
@@ -32,7 +31,7 @@ NOWHERE = {f"PUNCTUAL_{name}": "" for name in ("LEDGER", "SUCCESS", "PRICES", "P
 
 def run(*words: str, code: int = 0) -> Result:
     """One command."""
-    result = CliRunner().invoke(app, ["advise", *words], env=NOWHERE)
+    result = CliRunner().invoke(app, [*words], env=NOWHERE)
     assert result.exit_code == code, result.output
     return result
 

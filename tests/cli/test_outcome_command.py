@@ -12,14 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from typer.testing import CliRunner, Result
 
-from cli.main import app
+from cli.outcome import outcome
 from scheduler.ledger import Ledger, Verdict
 from scheduler.settings import HOUR
 from tests.advisor.work import work
 from tests.scheduler.fake_apiserver import FakeApiServer, Refusal
 from tests.scheduler.memory_cluster import MemoryCluster
+
+app = typer.Typer()
+app.command()(outcome)
 
 JOBS, WORKLOADS = "/apis/batch/v1/jobs", "/apis/kueue.x-k8s.io/v1beta2/workloads"
 EXAMPLE = Path(__file__).parents[2] / "examples" / "05-results"
@@ -70,9 +74,7 @@ def punctual(cluster: Cluster, tmp_path: Path) -> Callable[..., Result]:
         "contexts": [{"name": "fake", "context": {"cluster": "fake", "user": "me", "namespace": "team"}}],
     }
     file.write_text(json.dumps(config))
-    return lambda *words: CliRunner().invoke(
-        app, ["outcome", *words, "--kubeconfig", str(file)], env={"PUNCTUAL_SUCCESS": ""}
-    )
+    return lambda *words: CliRunner().invoke(app, [*words, "--kubeconfig", str(file)], env={"PUNCTUAL_SUCCESS": ""})
 
 
 def annotations(cluster: Cluster, name: str = "done") -> dict[str, str]:
@@ -208,7 +210,7 @@ def test_work_whose_object_is_gone_is_judged_in_the_ledger(tmp_path: Path) -> No
         ledger.write([first, second, work("b", ((0, None),), outcome=None)])
 
     def run(*words: str) -> Result:
-        return CliRunner().invoke(app, ["outcome", *words, "--ledger", dsn, "-n", "team"], env={"PUNCTUAL_SUCCESS": ""})
+        return CliRunner().invoke(app, [*words, "--ledger", dsn, "-n", "team"], env={"PUNCTUAL_SUCCESS": ""})
 
     assert run("a", "verified", "-r", "fine", "--dry-run").stdout == "would be recorded: team/a verified: fine\n"
     assert run("a", "verified", "-r", "fine").stdout == "recorded: team/a verified: fine\n"
@@ -230,7 +232,7 @@ def test_the_example_judges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     with Ledger("ledger.db").open() as ledger:
         ledger.write([work("eval-11f3", namespace="speech", stem="eval")])
-    words = ["outcome", "eval-11f3", "-n", "speech", "--judge", "--success", "success.yaml", "--ledger", "ledger.db"]
+    words = ["eval-11f3", "-n", "speech", "--judge", "--success", "success.yaml", "--ledger", "ledger.db"]
     result = CliRunner().invoke(app, words)
     assert result.stdout == "recorded: speech/eval-11f3 verified: score 0.93, threshold 0.9 (task evaluation)\n", (
         result.output
