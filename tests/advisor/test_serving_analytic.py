@@ -15,6 +15,8 @@ from advisor.serving_store import Store
 
 LIMIT = 0.2
 """Seconds that half of the requests may take at most."""
+AT_A_TIME = 4
+"""Runs side by side: some 140 requests a second, a fifth of a core."""
 
 
 def mmc_beyond(seconds: float, rate: float, service: float, workers: int) -> float:
@@ -60,27 +62,29 @@ def test_the_formulas() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(7200)
 def test_theory_is_in_the_bracket(tmp_path: Path) -> None:
     """In nine of ten runs the limit that theory gives lies in the bracket, which is no wider than 10 %."""
     goals = f"{{goals: {{endToEnd: {{p50: {LIMIT * 1000:.0f}ms}}}}, timeout: 20s}}"
 
-    async def run(url: str, number: int) -> Bracket:
-        asked = options(
-            url, goals, start=4.0 + number / 3, seconds=60.0, longest=60.0, warm_up=10.0, seed=number, most=200.0
-        )
-        with Store(tmp_path / str(number)) as store:
-            ended = await measure(asked, store, Heard())
-            found = report(store.trials, asked.service, 0.1, None)
-        print(number, found.bracket, ended.why, len(store.trials))
-        return found.bracket
+    async def run(url: str, number: int, turn: asyncio.Semaphore) -> Bracket:
+        async with turn:
+            asked = options(
+                url, goals, start=10.0 + number / 3, seconds=60.0, longest=60.0, warm_up=10.0, seed=number, most=200.0
+            )
+            with Store(tmp_path / str(number)) as store:
+                ended = await measure(asked, store, Heard())
+                found = report(store.trials, asked.service, 0.1, None)
+            print(number, found.bracket, ended.why, len(store.trials), flush=True)
+            return found.bracket
 
     async def all_of(urls: list[str]) -> list[Bracket]:
-        return await asyncio.gather(*(run(url, number) for number, url in enumerate(urls)))
+        turn = asyncio.Semaphore(AT_A_TIME)
+        return await asyncio.gather(*(run(url, number, turn) for number, url in enumerate(urls)))
 
-    truth = [limit(mmc_beyond, 0.1, 4)] * 5 + [limit(md1_beyond, 0.03, 1)] * 5
+    truth = [limit(mmc_beyond, 0.1, 4), limit(md1_beyond, 0.03, 1)] * 5
     with queues("exponential", 4, 0.1, range(5)) as random_ones, queues("fixed", 1, 0.03, range(5)) as fixed_ones:
-        brackets = asyncio.run(all_of(random_ones + fixed_ones))
+        brackets = asyncio.run(all_of([url for pair in zip(random_ones, fixed_ones, strict=True) for url in pair]))
     hits = [
         found.low is not None and found.high is not None and found.low <= true <= found.high <= 1.1 * found.low
         for found, true in zip(brackets, truth, strict=True)

@@ -52,7 +52,7 @@ def test_an_openai_compatible_server(tmp_path: Path) -> None:
 
 
 def digit_reader(waiting: int) -> tuple[Handler, list[tuple[list[float], int]]]:
-    """A server that reads digits, one at a time, 20 ms each, and data it has not learned from.
+    """A server that reads digits, one at a time, 40 ms each, and data it has not learned from.
 
     Its queue is bounded: what finds no place is read by a model that looks at six pixels only, at once.
     """
@@ -66,7 +66,7 @@ def digit_reader(waiting: int) -> tuple[Handler, list[tuple[list[float], int]]]:
     pool, inside, lock = ThreadPoolExecutor(1), [0], threading.Lock()
 
     def read(image: list[float]) -> int:
-        time.sleep(0.02)
+        time.sleep(0.04)
         found = careful.predict([[value / 16 for value in image]])
         with lock:
             inside[0] -= 1
@@ -91,22 +91,22 @@ def test_a_model_that_gets_worse_under_load(tmp_path: Path) -> None:
     handler, data = digit_reader(waiting=3)
     profile = "\n".join(json.dumps({"body": {"pixels": image}, "expected": label}) for image, label in data)
     goals = (
-        "{goals: {endToEnd: {p95: 1s}}, timeout: 10s, quality: {threshold: 0.88, judge: {kind: exact, field: digit}}}"
+        "{goals: {endToEnd: {p95: 3s}}, timeout: 10s, quality: {threshold: 0.88, judge: {kind: exact, field: digit}}}"
     )
     heard = Heard()
     with serving(handler) as url:
         asked = options(
-            url, goals, profile, start=10.0, width=0.3, most=400.0, seconds=12.0, longest=12.0, warm_up=1.0, trials=30
+            url, goals, profile, start=5.0, width=0.5, most=400.0, seconds=20.0, longest=20.0, warm_up=1.0, trials=30
         )
         with Store(tmp_path) as store:
             asyncio.run(measure(asked, store, heard))
-            found = report(store.trials, asked.service, 0.3, None)
-    slow = [trial for trial in heard.trials if trial.rate <= 10]
+            found = report(store.trials, asked.service, 0.5, None)
+    slow = [trial for trial in heard.trials if trial.rate <= 5]
     assert all(trial.verdict == "pass" and trial.quality > 0.88 for trial in slow)
     assert found.found, found.bracket
-    assert 10 < found.bracket.low < found.bracket.high < 100  # one at a time, 20 ms each: 50 a second
+    assert 5 <= found.bracket.low < found.bracket.high <= 40  # one at a time, 40 ms each: 25 a second
     assert "quality is 0." in found.broke
     assert "endToEnd" not in found.broke
     worst = max((trial for trial in heard.trials if trial.verdict == "fail"), key=lambda trial: trial.rate)
     assert worst.quality < 0.85
-    assert worst.times["endToEnd"]["p95"] < 1000
+    assert worst.times["endToEnd"]["p95"] < 3000
