@@ -168,6 +168,25 @@ def test_a_workload_that_only_claims_to_belong_to_it_does_not_end_it(
     assert "has not ended" in punctual("runs", "verified", "-r", "x").stderr
 
 
+def test_of_a_job_the_job_is_judged_and_of_a_pod_its_workload(
+    cluster: Cluster, punctual: Callable[..., Result]
+) -> None:
+    """The ledger reads verdicts of kinds that it does not follow on their Workloads."""
+    (key,) = (
+        key
+        for key, item in cluster.objects[WORKLOADS].items()
+        if item["metadata"]["ownerReferences"][0]["name"] == "done"
+    )
+    name = key.partition("/")[2]
+    refused = punctual(name, "verified", "-r", "x", "--kind", "workload")
+    assert "belongs to Job done: judge that one (--kind Job)" in refused.stderr
+    item = cluster.objects[WORKLOADS][key]
+    owner = {**item["metadata"]["ownerReferences"][0], "kind": "Pod", "apiVersion": "v1", "name": "chat-0"}
+    cluster.put(WORKLOADS, {**item, "metadata": {**item["metadata"], "ownerReferences": [owner]}})
+    assert punctual(name, "verified", "-r", "x", "--kind", "workload").exit_code == 0
+    assert cluster.objects[WORKLOADS][key]["metadata"]["annotations"]["punctual.kueue/verdict-by"] == "carol"
+
+
 @pytest.mark.parametrize(("score", "verdict", "code"), [(0.8, "verified", 0), (0.79, "rejected", 3)])
 def test_the_judge_says_it_by_the_threshold(
     cluster: Cluster, punctual: Callable[..., Result], tmp_path: Path, score: float, verdict: str, code: int
