@@ -19,7 +19,7 @@ from advisor.serving_load import Load, Observed, Sample, generate
 from advisor.serving_profile import Profile
 from advisor.serving_search import Rules, Step, next_step
 from advisor.serving_store import Changed, Store
-from advisor.serving_target import Answer, Target, ask, session
+from advisor.serving_target import Answer, Target, ask, open_many, session
 from advisor.serving_trial import GoalWatch, Trial, fault, judged
 from advisor.success import Service, percentile
 from scheduler.annotations import format_duration
@@ -89,6 +89,7 @@ async def measure(options: Options, store: Store, tell: Tell) -> Step:
     BadStore
         If a trial cannot be kept.
     """
+    open_many()
     fingerprint = await _fingerprint(options)
     store.begin(fingerprint)
     if store.void:

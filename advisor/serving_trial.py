@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from advisor.serving_load import Load, Observed, Sample
+from advisor.serving_target import NO_SOCKETS
 from advisor.success import Service, percentile
 from scheduler.annotations import format_duration
 
@@ -206,6 +207,8 @@ def judged(
     if reasons and lag > most and not _misses(observed, faults, service, scores, most):
         verdict = "void"
         reasons.insert(0, f"this machine was too slow: up to {format_duration(_ms(lag))} late with 99 % of requests")
+    if unsent := sum(sample.error == NO_SOCKETS for sample in samples):
+        spoilt = spoilt or f"this machine had no sockets left for {unsent} requests (ulimit -n)"
     if spoilt:
         verdict = "void"
         reasons.insert(0, spoilt)

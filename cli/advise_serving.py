@@ -165,7 +165,9 @@ def _need_aiohttp() -> None:
 
 
 def _service(success: Success, name: str | None, file: Path) -> tuple[str, Service]:
-    known = ", ".join(success.services) or "none"
+    if not success.services:
+        raise _error(f"{file} names no service; write its goals there (docs/success.md)", USAGE)
+    known = ", ".join(success.services)
     if name is None and len(success.services) == 1:
         return next(iter(success.services.items()))
     if name is None:

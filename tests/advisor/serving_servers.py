@@ -125,7 +125,7 @@ def process(command: list[str], port: int, **environment: str) -> Iterator[str]:
         command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, **environment}
     )
     try:
-        for _ in range(600):
+        for _ in range(3000):
             assert running.poll() is None, f"{command} ended with {running.returncode}"
             with socket.socket() as trying:
                 if trying.connect_ex(("127.0.0.1", port)) == 0:

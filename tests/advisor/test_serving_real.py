@@ -2,13 +2,16 @@
 
 import asyncio
 import json
+import subprocess
 import sys
 import threading
 import time
+import venv
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import platformdirs
 import pytest
 from serving_servers import Handler, Heard, free_port, options, process, reply, serving
 
@@ -110,3 +113,52 @@ def test_a_model_that_gets_worse_under_load(tmp_path: Path) -> None:
     worst = max((trial for trial in heard.trials if trial.verdict == "fail"), key=lambda trial: trial.rate)
     assert worst.quality < 0.85
     assert worst.times["endToEnd"]["p95"] < 3000
+
+
+LITELLM = "1.108.7"
+GATEWAY = """
+model_list:
+- model_name: small
+  litellm_params: {model: openai/small, api_key: none, mock_response: "It is Lisbon, the capital of Portugal."}
+"""
+
+
+def litellm() -> str:
+    """LiteLLM's gateway in an environment of its own, in the user's cache: 750 MB that nothing else here needs."""
+    folder = platformdirs.user_cache_path("punctual") / f"litellm-{LITELLM}"
+    if not (folder / "ready").exists():
+        venv.create(folder, with_pip=True, clear=True)
+        pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "-q", f"litellm[proxy]=={LITELLM}"]
+        subprocess.run(pip, check=True)
+        (folder / "ready").touch()
+    return str(folder / "bin" / "litellm")
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_a_gateway_by_others(tmp_path: Path) -> None:
+    """LiteLLM's gateway, which has a limit that nobody knows: its answers are read, and there is a rate it can take."""
+    (tmp_path / "config.yaml").write_text(GATEWAY)
+    goals = (
+        "{goals: {ttft: {p90: 2s}, endToEnd: {p90: 4s}}, timeout: 20s,"
+        " quality: {threshold: 0.9, judge: {kind: contains}}}"
+    )
+    port, heard = free_port(), Heard()
+    command = [litellm(), "--config", str(tmp_path / "config.yaml"), "--host", "127.0.0.1", "--port", str(port)]
+    with process(
+        command, port, LITELLM_LOCAL_MODEL_COST_MAP="True", LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY="true"
+    ) as url:
+        asked = options(
+            url + "/v1", goals, '{"prompt": "capital of Portugal?", "expected": "Lisbon"}', model="small",
+            start=1.0, most=256.0, width=0.5, seconds=10.0, longest=10.0, warm_up=2.0,
+        )  # fmt: skip
+        with Store(tmp_path / "run") as store:
+            asyncio.run(measure(asked, store, heard))
+            found = report(store.trials, asked.service, 0.5, None)
+            assert store.fingerprint is not None
+            assert '"id": "small"' in store.fingerprint["models"]
+    first, *_ = heard.trials
+    assert (first.verdict, first.quality, first.answered) == ("pass", 1.0, first.planned)
+    assert 0 < first.times["ttft"]["p90"] <= first.times["endToEnd"]["p90"]
+    assert found.bracket.low is not None
+    assert found.bracket.low >= 1

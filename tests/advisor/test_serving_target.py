@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import resource
 import time
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from serving_servers import events, reply, serving
 
 from advisor.serving_profile import read_profile
-from advisor.serving_target import LONGEST, Answer, BadTarget, ask, joined, session, target_of
+from advisor.serving_target import LONGEST, NO_SOCKETS, Answer, BadTarget, ask, joined, open_many, session, target_of
 
 CHAT, PLAIN = '{"prompt": "2+2?"}', '{"body": {"n": 1}}'
 
@@ -187,3 +188,22 @@ def test_nobody_there() -> None:
     answer = answer_of("http://127.0.0.1:9")
     assert answer.error == "no connection"
     assert "127.0.0.1" in answer.detail
+
+
+def test_no_sockets_left() -> None:
+    """A request that this machine could not send is told from one that a server refused."""
+
+    async def main(url: str) -> Answer:
+        (request,) = read_profile(PLAIN).requests
+        async with session() as connections:
+            before = resource.getrlimit(resource.RLIMIT_NOFILE)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (3, before[1]))
+            try:
+                return await ask(connections, target_of(url, [], {}), request, time.perf_counter() + 2)
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+    assert asyncio.run(main("http://127.0.0.1:9")).error == NO_SOCKETS
+    open_many()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert soft == hard

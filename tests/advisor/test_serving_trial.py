@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from advisor.serving_load import Load, Observed, Sample
+from advisor.serving_target import NO_SOCKETS
 from advisor.serving_trial import GoalWatch, Trial, judged, trial_of
 from advisor.success import Service, read_success
 
@@ -105,6 +106,12 @@ def test_a_generator_that_is_late_spoils_a_trial() -> None:
     bunched = [sample(k, 0.5, lag=0.3 if k % 10 == 0 else 0.0) for k in range(100)]
     assert trial(bunched, goals, {k: float(k % 5 > 0) for k in range(100)}).verdict == "void"
     assert trial(bunched, goals, {k: float(k % 5 > 1) for k in range(100)}).verdict == "fail"
+
+
+def test_a_machine_without_sockets_spoils_a_trial() -> None:
+    """Requests that this machine could not send say nothing about the server."""
+    found = trial([sample(k, None, error=NO_SOCKETS) if k % 2 else sample(k, 0.1) for k in range(20)])
+    assert (found.verdict, found.reasons[0]) == ("void", "this machine had no sockets left for 10 requests (ulimit -n)")
 
 
 @given(

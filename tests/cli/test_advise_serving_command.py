@@ -108,6 +108,14 @@ def test_bad_usage(tmp_path: Path, more: list[str], code: int, said: str) -> Non
     assert (done.exit_code, said in done.stderr) == (code, True), done.stderr
 
 
+def test_goals_without_a_service(tmp_path: Path) -> None:
+    """Success metrics of tasks alone have nothing to measure here."""
+    (tmp_path / "success.yaml").write_text("version: 1\ntasks: {t: {match: {family: t}}}")
+    asked = arguments("http://127.0.0.1:9", tmp_path / "run", "--goals", str(tmp_path / "success.yaml"))
+    done = CliRunner().invoke(app, asked)
+    assert (done.exit_code, "success.yaml names no service; write its goals there" in done.stderr) == (2, True)
+
+
 def test_without_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where aiohttp is not installed, it is said how to install it."""
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
