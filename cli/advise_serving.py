@@ -125,8 +125,6 @@ def _run(options: Options, folder: Path, name: str, hardware: Hardware | None, o
     code, why = 0, ""
     try:
         with Store(folder) as store:
-            if store.trials and not store.void:
-                typer.echo(f"going on in {folder} after {len(store.trials)} trials", err=True)
             try:
                 with Progress() as progress:
                     why = asyncio.run(measure(options, store, progress)).why

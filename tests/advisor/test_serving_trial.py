@@ -119,7 +119,7 @@ def test_a_machine_without_sockets_spoils_a_trial() -> None:
     st.sampled_from(["{endToEnd: {p90: 1s}}", "{endToEnd: {p50: 500ms, p99: 2s}}", "{ttft: {p90: 1s}}"]),
     st.sampled_from([0.5, 0.9, 1.0]),
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_a_trial_is_ended_early_only_if_it_must_fail(times: list[float | None], goals: str, answered: float) -> None:
     """Whenever a watch says that goals are out of reach, the trial would have failed when run to its end."""
     asked = service(f"{{goals: {goals}, answered: {answered}}}")
