@@ -70,6 +70,8 @@ class Charge:
         Whose; None: nobody's in the ledger.
     productive
         What part of it GPUs were busy for a result that counts. None: how busy they were is not known.
+    serving
+        Whether it is of a service, which gives answers and no results.
     """
 
     use: Use
@@ -79,6 +81,7 @@ class Charge:
     flavor: str = ""
     entry: Entry | None = None
     productive: float | None = None
+    serving: bool = False
 
 
 @dataclass
@@ -139,7 +142,8 @@ def charge_by_prices(usage: Usage, prices: Prices, judge: Judge, now: int) -> Bi
         amount = price * hours
         use = use_of(slot.entry, slot.run, slot.hour, judge)
         productive = _productive(slot, use, amount) if usage.measured else None
-        bill.charges.append(Charge(use, slot.hour, amount, hours, slot.flavor, slot.entry, productive))
+        serving = judge.service(slot.entry)[1] is not None
+        bill.charges.append(Charge(use, slot.hour, amount, hours, slot.flavor, slot.entry, productive, serving))
     window = usage.window
     length = max(0, min(now, window.end) - window.start) / HOUR
     for flavor, gpus in sorted(prices.owned.items()):
@@ -156,7 +160,7 @@ def charge_by_prices(usage: Usage, prices: Prices, judge: Judge, now: int) -> Bi
         bill.complete = False
         bill.remarks.append(f"{flavor} has no price: {hours:.1f} GPU-hours are left out (add gpuHour.{flavor})")
     if not prices.owned:
-        bill.remarks.append("idle GPUs are left out: the price list has no `owned`")
+        bill.remarks.append("idle GPUs are left out: it takes `owned` in the price list, and all queues")
     bill.total = sum(charge.amount for charge in bill.charges)
     return bill
 
@@ -169,11 +173,24 @@ def _productive(slot: Slot, use: Use, amount: float) -> float | None:
 
 @dataclass
 class Cost:
-    """What a queue, a team, a task … came to."""
+    """What a queue, a team, a task … came to.
+
+    Attributes
+    ----------
+    direct
+        Of the total, what is of some work, whether the ledger knows it or not: all but idle and shared costs.
+    serving
+        Of that, services'.
+    results
+        Of the direct costs, the runs that brought results that count; services' left out.
+    """
 
     key: str
     total: float = 0.0
     gpu_hours: float = 0.0
+    direct: float = 0.0
+    serving: float = 0.0
+    results: float = 0.0
     uses: dict[Use, float] = field(default_factory=lambda: defaultdict(float))
     productive: float = 0.0
     unmeasured: float = 0.0
@@ -225,6 +242,10 @@ def _add(cost: Cost, charge: Charge) -> None:
     cost.total += charge.amount
     cost.gpu_hours += charge.gpu_hours
     cost.uses[charge.use] += charge.amount
+    if charge.use not in (Use.IDLE, Use.SHARED):
+        cost.direct += charge.amount
+        cost.serving += charge.amount if charge.serving else 0.0
+        cost.results += charge.amount if charge.use is Use.VERIFIED and not charge.serving else 0.0
     if charge.productive is not None:
         cost.productive += charge.productive
     elif charge.use is Use.VERIFIED:
@@ -233,7 +254,8 @@ def _add(cost: Cost, charge: Charge) -> None:
 
 @dataclass(frozen=True)
 class PerResult:
-    """What one result comes to, everything that was spent counted: late, rejected, interrupted and idle too.
+    """What one result comes to, all that was spent counted: late, rejected and interrupted work too, and its part of
+    idle and shared costs.
 
     Attributes
     ----------
@@ -250,22 +272,30 @@ class PerResult:
     own: float | None
 
 
-def per_result(cost: Cost, tally: Tally) -> PerResult:
-    """What one result of some work comes to.
+def overhead(whole: Cost) -> float:
+    """By what direct costs are multiplied, so that idle and shared costs are shared out in proportion."""
+    return whole.total / whole.direct if whole.direct else 1.0
+
+
+def per_result(cost: Cost, tally: Tally, factor: float) -> PerResult:
+    """What one result of some work comes to; services are left out, they give answers.
 
     Parameters
     ----------
     cost, tally
         Of the same work.
+    factor
+        See :func:`overhead`.
     """
+    spent = (cost.direct - cost.serving) * factor
 
     def each(amount: float, count: int) -> float | None:
         return amount / count if count else None
 
     return PerResult(
-        verified=each(cost.total, tally.results),
-        deadline=each(cost.total, tally.met),
-        own=each(cost.uses[Use.VERIFIED], tally.results),
+        verified=each(spent, tally.results),
+        deadline=each(spent, tally.met),
+        own=each(cost.results, tally.results),
     )
 
 

@@ -139,7 +139,8 @@ class _Charging:
         if self._busy is not None:
             busy = self._busy.get((part.entry.uid, part.run.started))
             productive = 0.0 if use is not Use.VERIFIED else None if busy is None else amount * busy
-        return Charge(use, hour, amount, gpu_hours, part.entry.flavor, part.entry, productive)
+        serving = self._judge.service(part.entry)[1] is not None
+        return Charge(use, hour, amount, gpu_hours, part.entry.flavor, part.entry, productive, serving)
 
     def remark(self, opencost: OpenCost) -> None:
         """Say what is odd."""

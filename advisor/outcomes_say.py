@@ -17,6 +17,7 @@ from scheduler.apiserver import FORBIDDEN, MERGE_PATCH, NOT_FOUND, RESOURCES, Ap
 from scheduler.cluster import Object
 from scheduler.facts import read_root, read_workload
 from scheduler.items import Work
+from scheduler.kinds import ROOT_KINDS
 from scheduler.ledger import Ledger
 from scheduler.ledger_entry import Entry, Verdict
 from scheduler.ledger_recorder import entry_of
@@ -61,13 +62,13 @@ def find(api: ApiServer, kind: str, namespace: str, name: str, now: int) -> Ende
     """
     resource, workloads = RESOURCES[kind], RESOURCES["Workload"]
     item = _get(api, resource, namespace, name)
-    if item["metadata"].get("ownerReferences") and kind == "Workload":
-        owner = item["metadata"]["ownerReferences"][0]
-        raise CannotJudge(
-            f"Workload {namespace}/{name} belongs to {owner['kind']} {owner['name']}: "
-            f"judge that one (--kind {owner['kind']})"
-        )
     if kind == "Workload":
+        owner = read_workload(item).owner
+        if owner is not None and owner.kind in ROOT_KINDS:  # of others (pods, say) the Workload itself is judged
+            raise CannotJudge(
+                f"Workload {namespace}/{name} belongs to {owner.kind} {owner.name}: "
+                f"judge that one (--kind {owner.kind})"
+            )
         found = [item]
     else:
         query = {"labelSelector": f"{_JOB_UID}={item['metadata']['uid']}"}

@@ -19,14 +19,16 @@ from advisor.serving_load import Load, Observed, Sample, generate
 from advisor.serving_profile import Profile
 from advisor.serving_search import Rules, Step, next_step
 from advisor.serving_store import Changed, Store
-from advisor.serving_target import Answer, Target, ask, session
+from advisor.serving_target import Answer, Target, ask, open_many, session
 from advisor.serving_trial import GoalWatch, Trial, fault, judged
 from advisor.success import Service, percentile
 from scheduler.annotations import format_duration
 
 _PROBES = 3
-_VOIDS = 2
+_VOIDS = 3
 """Trials at one rate that this machine may spoil before it is taken to be too slow for it."""
+_REPEATS = 10
+"""Sendings of one request in one trial from which on a cache is worth a word."""
 _RECOVERY = 120.0
 """Seconds that a server has to come back after a trial that it failed."""
 
@@ -89,6 +91,7 @@ async def measure(options: Options, store: Store, tell: Tell) -> Step:
     BadStore
         If a trial cannot be kept.
     """
+    open_many()
     fingerprint = await _fingerprint(options)
     store.begin(fingerprint)
     if store.void:
@@ -96,6 +99,9 @@ async def measure(options: Options, store: Store, tell: Tell) -> Step:
     step = _next(store.trials, options.rules)
     if step.rate is None:
         return step
+    if store.trials:
+        tell.remark(f"going on after {len(store.trials)} trials in {store.folder}")
+    _warn_of_caches(options, tell)
     await _probe(options, tell)
     while step.rate is not None:
         await _trial(options, store, tell, step)
@@ -113,6 +119,14 @@ def _next(trials: Sequence[Trial], rules: Rules) -> Step:
     if step.rate is not None and spoilt >= _VOIDS:
         return Step(None, f"this machine is too slow to send {step.rate:g} requests a second")
     return step
+
+
+def _warn_of_caches(options: Options, tell: Tell) -> None:
+    """Few requests, sent again and again, may be answered from a cache: real ones are not."""
+    rate, count = options.rules.start, len(options.profile.requests)
+    if (times := options.length(rate) * rate / count) > _REPEATS:
+        told = f"{count} requests are each sent {times:.0f} times and more in a trial"
+        tell.remark(f"{told}; if the server has a cache, this measures the cache")
 
 
 async def _fingerprint(options: Options) -> Fingerprint:

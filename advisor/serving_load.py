@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -23,7 +24,9 @@ import numpy.typing as npt
 from advisor.serving_profile import Request
 from advisor.serving_target import Answer, Target, ask_into, session
 
-_LOOK = 0.1
+_BEAT = 0.01
+"""Seconds between two looks at how late this process is."""
+_LOOK = 0.2
 """Seconds between two looks at what can still be reached."""
 
 
@@ -38,7 +41,7 @@ class Sample:
     due: float
     """Seconds after the measured part began."""
     lag: float
-    """How late it was sent: this machine's fault, not the server's."""
+    """What this machine, not the server, took of it: how late it was sent, and how late its answer was looked at."""
     ttft: float | None
     end_to_end: float | None
     per_token: float | None
@@ -99,13 +102,13 @@ class Watch(Protocol):
     def add(self, sample: Sample) -> None:
         """A request whose fate is known."""
 
-    def hopeless(self, under_way: Iterable[Sample]) -> str:
+    def hopeless(self, under_way: Sequence[tuple[float, bool]]) -> str:
         """Why the goals cannot be reached any more, whatever comes; empty if they can.
 
         Parameters
         ----------
         under_way
-            Requests that have been due, and how long they have ``waited``.
+            Of each request that has been due: how many seconds ago, and whether its answer has begun.
         """
 
 
@@ -146,6 +149,27 @@ async def generate(
         await trial.close()
 
 
+class Pulse:
+    """Notes when this process came late to what it meant to do, be it for its own work or for others on the machine."""
+
+    def __init__(self) -> None:
+        self._beats: list[float] = []
+        self._late: list[float] = []
+
+    async def beat(self) -> None:
+        """Note it until cancelled."""
+        while True:
+            meant = time.perf_counter() + _BEAT
+            await asyncio.sleep(_BEAT)
+            self._beats.append(time.perf_counter())
+            self._late.append(self._beats[-1] - meant)
+
+    def late(self, instant: float) -> float:
+        """How many seconds too late, at most, something may have been noticed that was noticed at an instant."""
+        after = bisect_left(self._beats, instant)
+        return max(self._late[max(0, after - 1) : after + 1], default=0.0)
+
+
 class _Trial:
     def __init__(self, load: Load, target: Target, requests: Sequence[Request]) -> None:
         self._load = load
@@ -156,6 +180,7 @@ class _Trial:
         self._tasks: set[asyncio.Task[None]] = set()
         self._measured: dict[int, Flight] = {}
         self._samples: list[Sample] = []
+        self._pulse = Pulse()
         self._start = 0.0
         """When the measured part begins."""
 
@@ -164,7 +189,7 @@ class _Trial:
         due = arrivals(load)
         order = picks(len(due), len(self._requests), load.seed)
         self._start = time.perf_counter() + load.warm_up + 0.05
-        sender = asyncio.create_task(self._send(due, order))
+        sender, heart = asyncio.create_task(self._send(due, order)), asyncio.create_task(self._pulse.beat())
         reason, seen = "", 0
         try:
             while len(self._samples) < len(due):
@@ -176,15 +201,24 @@ class _Trial:
                 while seen < len(self._samples):
                     watch.add(self._samples[seen])
                     seen += 1
-                under_way = self._under_way()
-                if reason := watch.hopeless(under_way):
-                    self._samples += under_way
+                now = time.perf_counter()
+                flights = [flight for flight in self._measured.values() if now > flight.due]
+                if reason := watch.hopeless([(now - flight.due, flight.answer.first > 0) for flight in flights]):
+                    self._samples += [self._sample(flight, now - flight.due) for flight in flights]
                     break
         finally:
             sender.cancel()
-            await asyncio.gather(sender, return_exceptions=True)
+            heart.cancel()
+            await asyncio.gather(sender, heart, return_exceptions=True)
         seconds = min(load.seconds, time.perf_counter() - self._start) if reason else load.seconds
-        return Observed(len(due), sorted(self._samples, key=lambda sample: sample.number), seconds, reason)
+        samples = [self._blamed(sample) for sample in sorted(self._samples, key=lambda sample: sample.number)]
+        return Observed(len(due), samples, seconds, reason)
+
+    def _blamed(self, sample: Sample) -> Sample:
+        """The same, with what this machine took of its end as well."""
+        if sample.end_to_end is None:
+            return sample
+        return replace(sample, lag=sample.lag + self._pulse.late(self._start + sample.due + sample.end_to_end))
 
     async def _send(self, due: npt.NDArray[np.float64], order: Sequence[int]) -> None:
         before = self._draw.uniform(-self._load.warm_up, 0.0, round(self._load.rate * self._load.warm_up))
@@ -217,10 +251,6 @@ class _Trial:
         if flight.number >= 0:
             del self._measured[flight.number]
             self._samples.append(self._sample(flight))
-
-    def _under_way(self) -> list[Sample]:
-        now = time.perf_counter()
-        return [self._sample(flight, now - flight.due) for flight in self._measured.values() if now > flight.due]
 
     def _sample(self, flight: Flight, waited: float | None = None) -> Sample:
         answer, due = flight.answer, flight.due

@@ -7,8 +7,10 @@ are not followed and proxies of the environment not used, for the same reason.
 from __future__ import annotations
 
 import asyncio
+import errno
 import ipaddress
 import json
+import resource
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 LONGEST = 8 << 20
 """Bytes of an answer; who sends more does not come to an end."""
 _EXCERPT = 200
+NO_SOCKETS = "no sockets left here"
+"""The error of a request that this machine could not send."""
 
 
 class BadTarget(ValueError):
@@ -66,8 +70,8 @@ def target_of(url: str, allowed: Iterable[str], headers: Mapping[str, str]) -> T
     BadTarget
         If the URL is none, or its host is not allowed.
     """
-    parts = urlsplit(url)
     try:
+        parts = urlsplit(url)
         host = (parts.hostname or "").rstrip(".").lower()
         _ = parts.port
     except ValueError as error:
@@ -108,6 +112,12 @@ def session() -> aiohttp.ClientSession:
     )  # fmt: skip
 
 
+def open_many() -> None:
+    """Let this process have all the connections that the system allows: an overloaded server keeps many waiting."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
 async def ask(connections: aiohttp.ClientSession, target: Target, request: Request, until: float) -> Answer:
     """Send one request and read its answer to the end, or to an instant (``time.perf_counter``)."""
     answer = Answer()
@@ -128,6 +138,8 @@ async def ask_into(
         answer.error = "timeout"
     except aiohttp.ClientConnectorError as error:
         answer.error, answer.detail = "no connection", str(error)[:_EXCERPT]
+        if error.os_error.errno in (errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL):
+            answer.error = NO_SOCKETS
     except aiohttp.ClientResponseError as error:
         answer.error, answer.detail = "garbage", f"no HTTP: {error.message}"[:_EXCERPT]
     except (aiohttp.ClientError, OSError) as error:

@@ -6,6 +6,7 @@ All of them must hold in the same trial, on the same requests: a server can buy 
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -14,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from advisor.serving_load import Load, Observed, Sample
+from advisor.serving_target import NO_SOCKETS
 from advisor.success import Service, percentile
 from scheduler.annotations import format_duration
 
@@ -25,12 +27,12 @@ _TREND = 0.01
 _GROWTH = 1.5
 """By how much response times must have grown as well, from the first to the last third."""
 _LATE = 0.1
-"""By which part of the shortest response time goal 1 % of requests may be sent late and no more be made of it."""
+"""How late this machine may be with 99 % of requests and no more be made of it, as a part of the shortest goal."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One trial at a rate. Seconds, requests per second, shares from 0 to 1."""
+    """One trial at a rate. Seconds where nothing else is said, requests per second, shares from 0 to 1."""
 
     number: int
     rate: float
@@ -49,7 +51,7 @@ class Trial:
     quality: float | None
     """Mean score of what was measured; None without a judge."""
     times: Mapping[str, Mapping[str, float | None]]
-    """By goal and percentile; None if that many got no answer."""
+    """Milliseconds by goal and percentile; None if that many got no answer."""
     errors: Mapping[str, int]
     """How many requests got no result, by why."""
     said: Mapping[str, str]
@@ -57,7 +59,7 @@ class Trial:
     growth: float
     """Mean response time in the last third of the trial by that in the first."""
     lag: float
-    """How late 99 % of requests were sent at most."""
+    """What this machine took of 99 % of requests at most: sent late, or looked at late."""
     early: str
     """Why it was ended early; empty if it was not."""
     verdict: Verdict
@@ -140,24 +142,20 @@ class GoalWatch:
             if time is not None and time > limit:
                 self._missed[goal, name] += 1
 
-    def hopeless(self, under_way: Iterable[Sample]) -> str:
+    def hopeless(self, under_way: Sequence[tuple[float, bool]]) -> str:
         """Which goal cannot be reached any more, whatever comes; empty if all can."""
         if self._unanswered > self._unanswered_allowed:
             return f"{self._unanswered} of {self._planned} requests have no result"
-        waiting = list(under_way)
+        waited = {
+            "ttft": sorted(seconds for seconds, begun in under_way if not begun),
+            "endToEnd": sorted(seconds for seconds, _ in under_way),
+        }
         for goal, name, limit, allowed in self._limits:
-            late = sum(_is_late(sample, goal, limit) for sample in waiting)
+            there = waited.get(goal, [])
+            late = len(there) - bisect_right(there, limit / 1000)
             if (missed := self._missed[goal, name] + late) > allowed:
                 return f"{missed} of {self._planned} requests are beyond the {format_duration(limit)} of {goal} {name}"
         return ""
-
-
-def _is_late(sample: Sample, goal: str, limit: int) -> bool:
-    if goal == "perToken" or (goal == "ttft" and sample.ttft is not None):
-        seconds = sample.ttft if goal == "ttft" else None
-    else:
-        seconds = sample.waited
-    return seconds is not None and seconds * 1000 > limit
 
 
 def judged(
@@ -205,10 +203,12 @@ def judged(
     if grows:
         reasons.append(f"response times grew {growth:.1f} times through the trial: it does not keep up")
     verdict: Verdict = "fail" if reasons else "pass"
-    excused = lag * 1000 > max(2.0, _LATE * _shortest(service)) and not _misses(observed, faults, service, 2 * lag)
-    if reasons and excused:
+    most = max(0.002, _LATE * _shortest(service) / 1000)
+    if reasons and lag > most and not _misses(observed, faults, service, scores, most):
         verdict = "void"
-        reasons.insert(0, f"this machine was too slow: it sent requests up to {format_duration(_ms(lag))} late")
+        reasons.insert(0, f"this machine was too slow: up to {format_duration(_ms(lag))} late with 99 % of requests")
+    if unsent := sum(sample.error == NO_SOCKETS for sample in samples):
+        spoilt = spoilt or f"this machine had no sockets left for {unsent} requests (ulimit -n)"
     if spoilt:
         verdict = "void"
         reasons.insert(0, spoilt)
@@ -235,17 +235,27 @@ def _reasons(service: Service, times: Mapping[str, Mapping[str, float | None]], 
     return reasons
 
 
-def _misses(observed: Observed, faults: Sequence[str], service: Service, excuse: float) -> bool:
-    """Whether goals would be missed even if each request had taken so many seconds less: those are this machine's."""
+def _misses(
+    observed: Observed, faults: Sequence[str], service: Service, scores: Mapping[int, float] | None, most: float
+) -> bool:
+    """Whether goals are missed even without this machine's part.
+
+    That is what it took of each request's time, and the quality of all that it was later with than ``most`` seconds.
+    """
+    samples = observed.samples
     if sum(bool(each) and each != UNDER_WAY for each in faults) > misses_allowed(service.answered, observed.planned):
         return True
     for goal, limits in service.goals.limits().items():
-        times = [took(s, goal, bool(f)) for s, f in zip(observed.samples, faults, strict=True)]
+        times = [(took(s, goal, bool(f)), s.lag * 1000) for s, f in zip(samples, faults, strict=True)]
         for name, limit in limits.items():
-            late = sum(time is not None and time - excuse * 1000 > limit for time in times)
+            late = sum(time is not None and time - excuse > limit for time, excuse in times)
             if late > misses_allowed(percentile(name), observed.planned):
                 return True
-    return False
+    if scores is None or service.quality is None:
+        return False
+    done = [sample for sample in samples if sample.waited is None]
+    kindly = sum(1.0 if sample.lag > most else scores.get(sample.number, 0.0) for sample in done)
+    return kindly / max(1, len(done)) < service.quality.threshold
 
 
 def _shortest(service: Service) -> int:

@@ -58,6 +58,8 @@ class Slot:
         When the hour (day) begins.
     allocated
         GPUs × milliseconds; of slices, as much of whole GPUs as they are.
+    alone
+        Whether nobody else has the same GPU (or slice) at the same time.
     seen
         How much of that was measured.
     busy
@@ -71,6 +73,7 @@ class Slot:
     flavor: str
     resource: str
     allocated: float
+    alone: bool = True
     seen: float = 0.0
     busy: float = 0.0
 
@@ -125,7 +128,8 @@ def allocate(entries: Iterable[Entry], window: Window, now: int, said: Mapping[s
                 in_window = True
                 for grant in held:
                     last, held_for = run is entry.runs[-1], length * grant.gpus
-                    usage.slots.append(Slot(entry, run, last, hour, grant.flavor, grant.resource, held_for))
+                    slot = Slot(entry, run, last, hour, grant.flavor, grant.resource, held_for, grant.share.alone)
+                    usage.slots.append(slot)
                     if run.ending == Outcome.UNKNOWN:
                         unseen += held_for
         if in_window:

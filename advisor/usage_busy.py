@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from advisor.prometheus import SKEW_SECONDS, Prometheus, Series, SourceError
 from advisor.usage import Slot, Usage
-from advisor.usage_gpus import profile_share, share_of
+from advisor.usage_gpus import profile_share
 from advisor.usage_pods import Part, Pods
 from scheduler.annotations import format_duration, format_instant
 from scheduler.settings import DAY, HOUR, MINUTE
@@ -172,7 +172,7 @@ class _Measuring:
                 if slot is None:
                     continue
                 seen = min(1.0, length / inside) * overlap * part
-                if slot.resource and not share_of(slot.resource, {}).alone:
+                if not slot.alone:
                     self._usage.shared += busy * seen
                     continue
                 room = max(0.0, slot.allocated - slot.seen)

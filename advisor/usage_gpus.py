@@ -59,7 +59,7 @@ def share_of(resource: str, said: Mapping[str, Fraction]) -> Share:
     name = resource.partition("/")[2]
     alone = name.startswith("mig-") or name == "gpu"
     if resource in said:
-        return Share(said[resource], True, (alone and not said[resource] < 1) or name.startswith("mig-"))
+        return Share(said[resource], True, name.startswith("mig-") or (alone and said[resource] == 1))
     if name.startswith("mig-"):
         return profile_share(name) or Share(Fraction(1), False)
     return Share(Fraction(1), name == "gpu", alone)

@@ -113,7 +113,7 @@ def cost(
     Exit codes: 0 done; 1 a file or the ledger cannot be read; 2 wrong usage;
     3 a source did not answer for all of the window: what is known is printed.
     """
-    from advisor.cost import all_costs, per_result
+    from advisor.cost import all_costs, overhead, per_result
     from advisor.outcomes import tally, together
     from advisor.usage import allocate
 
@@ -125,6 +125,8 @@ def cost(
     goals = success_of(success)
     listed = _prices(prices) if prices else None
     seen = look(ledger, file, since, until, queue)
+    if queue and listed and listed.owned:
+        listed = listed.model_copy(update={"owned": {}})  # what is idle is idle for all queues
     used = allocate(seen.entries, seen.window, seen.now, said)
     sources = Sources()
     sources.add("ledger", str(file or ledger))
@@ -138,13 +140,23 @@ def cost(
     whole = all_costs(bill)
     done = together(tally(seen.entries, judge, "queue", seen.now))
     budgets, services = _by_goals(goals, bill, judge, seen, answers)
-    notes = [*sources.lines(), *used.remarks, *(answers.remarks if answers else ()), *bill.remarks]
+    notes = [*sources.lines(), *seen.remarks, *used.remarks, *(answers.remarks if answers else ()), *bill.remarks]
     if output is Output.JSON:
         told = report(bill, judge, seen.entries, seen.now)
         told |= {"services": services, "budgets": [budget_object(each) for each in budgets]}
         print_json({"window": span_object(seen.window), "sources": sources.told, **told, "remarks": notes})
     else:
-        print_costs(bill, judge, seen.entries, seen.now, by, output, limit, span(seen.window), per_result(whole, done))
+        print_costs(
+            bill,
+            judge,
+            seen.entries,
+            seen.now,
+            by,
+            output,
+            limit,
+            span(seen.window),
+            per_result(whole, done, overhead(whole)),
+        )
         if output is Output.TABLE:
             lines = [thousand(each, bill.currency) for each in services] + [str(each) for each in budgets]
             typer.echo("\n".join(["", *lines]) if lines else "", nl=bool(lines))
@@ -200,7 +212,7 @@ def _by_goals(
     goals: Success | None, bill: Bill, judge: Judge, seen: Seen, answers: Answers | None
 ) -> tuple[list[Spent], list[dict[str, Any]]]:
     """Budgets, and what a thousand good answers of each service cost."""
-    from advisor.cost import costs
+    from advisor.cost import all_costs, costs, overhead
     from advisor.cost_budget import budgets
     from advisor.outcomes import tally
 
@@ -209,6 +221,7 @@ def _by_goals(
     by_task = {row.key: row for row in costs(bill, "task", judge)}
     results: dict[str, float] = {each.key: each.results for each in tally(seen.entries, judge, "task", seen.now)}
     services: list[dict[str, Any]] = []
+    factor = overhead(all_costs(bill))
     for name in goals.services:
         if answers is None or name not in by_task:
             continue
@@ -220,7 +233,7 @@ def _by_goals(
                 "answered": round(answers.answered.get(name, 0.0)),
                 "good": round(good),
                 "total": round(total, 6),
-                "per1000Good": total / good * 1000 if good else None,
+                "per1000Good": total * factor / good * 1000 if good else None,
             }
         )
     return budgets(goals, by_task, results, seen.window, bill.currency), services

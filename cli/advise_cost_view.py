@@ -42,14 +42,15 @@ def print_costs(
     each: PerResult,
 ) -> None:
     """A sentence and a table, or CSV."""
-    from advisor.cost import Use, all_costs, costs, per_result
+    from advisor.cost import Use, all_costs, costs, overhead, per_result
     from advisor.outcomes import Tally
 
     shown, tallies = costs(bill, by, judge), _tallies(judge, entries, by, now)
+    factor = overhead(all_costs(bill))
     if output is Output.CSV:
-        lines = [_object(row, tallies.get(row.key)) for row in shown]
+        lines = [_object(row, tallies.get(row.key), factor) for row in shown]
         uses = [str(use) for use in Use]
-        columns = [key for key in _object(all_costs(bill), None) if key != "uses"]
+        columns = [key for key in _object(all_costs(bill), None, factor) if key != "uses"]
         print_csv(
             [*columns, *uses], [[*(row[key] for key in columns), *(row["uses"][u] for u in uses)] for row in lines]
         )
@@ -63,7 +64,7 @@ def print_costs(
     rows = []
     for row in shown[:limit]:
         other = row.total - sum(row.uses[use] for use in named)
-        per = per_result(row, tallies.get(row.key) or Tally(row.key)).verified
+        per = per_result(row, tallies.get(row.key) or Tally(row.key), factor).verified
         money = [number(value, 2) for value in (row.total, *(row.uses[use] for use in named), other, per)]
         rows.append([row.key, *money, _productive(row)])
     print_table([*columns, "OTHER", "PER RESULT", "PRODUCTIVE"], rows)
@@ -119,13 +120,13 @@ def budget_object(each: Spent) -> dict[str, Any]:
 
 def report(bill: Bill, judge: Judge, entries: list[Entry], now: int) -> dict[str, Any]:
     """All of it, for machines."""
-    from advisor.cost import BY, all_costs, costs, reconcile
+    from advisor.cost import BY, all_costs, costs, overhead, reconcile
     from advisor.outcomes import tally, together
 
-    by = {}
+    by, factor = {}, overhead(all_costs(bill))
     for key in BY:
         tallies = _tallies(judge, entries, key, now)
-        by[key] = [_object(row, tallies.get(row.key)) for row in costs(bill, key, judge)]
+        by[key] = [_object(row, tallies.get(row.key), factor) for row in costs(bill, key, judge)]
     done = together(tally(entries, judge, "queue", now))
     return {
         "source": bill.source,
@@ -133,16 +134,16 @@ def report(bill: Bill, judge: Judge, entries: list[Entry], now: int) -> dict[str
         "complete": bill.complete,
         "sourceTotal": round(bill.total, 6),
         "difference": round(reconcile(bill), 6),
-        "total": _object(all_costs(bill), done),
+        "total": _object(all_costs(bill), done, factor),
         "by": by,
     }
 
 
-def _object(row: Cost, done: Tally | None) -> dict[str, Any]:
+def _object(row: Cost, done: Tally | None, factor: float) -> dict[str, Any]:
     from advisor.cost import Use, per_result
     from advisor.outcomes import Tally
 
-    each = per_result(row, done or Tally(row.key))
+    each = per_result(row, done or Tally(row.key), factor)
     return {
         "key": row.key,
         "total": round(row.total, 6),

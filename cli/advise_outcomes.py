@@ -131,7 +131,9 @@ def _sentence(whole: Tally, window: str) -> str:
     if whole.deadlines:
         told += f". {whole.met} of {whole.deadlines} deadlines were met"
     if whole.overdue:
-        told += f"; {whole.overdue} that still wait or run are late already"
+        told += (
+            f"; {whole.overdue} more, still waiting or running, {'is' if whole.overdue == 1 else 'are'} late already"
+        )
     return f"{told}."
 
 

@@ -7,7 +7,7 @@ import json
 import os
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,8 +16,7 @@ from cli.advise_success import success_of, text_of
 if TYPE_CHECKING:
     from advisor.serving import Options
     from advisor.serving_profile import Profile
-    from advisor.serving_report import Hardware, Point, Report
-    from advisor.serving_store import Store
+    from advisor.serving_report import Hardware
     from advisor.serving_target import Target
     from advisor.success import Service, Success
 
@@ -93,7 +92,7 @@ def serving(
     says how to read the result.
 
     Exit codes: 0 the bracket is found; 1 nothing can be measured; 2 wrong usage;
-    3 no bracket so narrow; 4 void, something changed; 130 interrupted.
+    3 no bracket so narrow; 4 something changed; 130 interrupted.
     """
     _need_aiohttp()
     name, chosen = _service(success_of(goals), service, goals)
@@ -120,13 +119,12 @@ def _run(options: Options, folder: Path, name: str, hardware: Hardware | None, o
     from advisor.serving import CannotMeasure, measure
     from advisor.serving_report import report
     from advisor.serving_store import BadStore, Changed, Store
+    from cli.advise_serving_print import as_data, show
     from cli.advise_serving_progress import Progress
 
     code, why = 0, ""
     try:
         with Store(folder) as store:
-            if store.trials and not store.void:
-                typer.echo(f"going on in {folder} after {len(store.trials)} trials", err=True)
             try:
                 with Progress() as progress:
                     why = asyncio.run(measure(options, store, progress)).why
@@ -135,13 +133,18 @@ def _run(options: Options, folder: Path, name: str, hardware: Hardware | None, o
             except CannotMeasure as error:
                 code, why = FAILED, str(error)
             except Changed as error:
-                code, why = VOID, f"void: this run began with something else: {error}"
+                if not store.void:
+                    raise _error(
+                        f"{folder} holds a run of something else; give another --dir ({error})", VOID
+                    ) from None
+                code, why = VOID, f"the run is void, something changed: {error}"
             found = report(store.trials, options.service, options.rules.width, hardware)
             code = code or (0 if found.found else NOT_FOUND)
             if output is Output.JSON:
-                typer.echo(json.dumps(_data(found, store, name, why, code), indent=2, ensure_ascii=False))
+                told = as_data(found, store, name, why, void=code == VOID)
+                typer.echo(json.dumps(told, indent=2, ensure_ascii=False))
             else:
-                _print(found, store, code, why)
+                show(found, store, why, void=code == VOID)
     except BadStore as error:
         raise _error(f"--dir: {error}", FAILED) from None
     if code:
@@ -160,7 +163,9 @@ def _need_aiohttp() -> None:
 
 
 def _service(success: Success, name: str | None, file: Path) -> tuple[str, Service]:
-    known = ", ".join(success.services) or "none"
+    if not success.services:
+        raise _error(f"{file} names no service; write its goals there (docs/success.md)", USAGE)
+    known = ", ".join(success.services)
     if name is None and len(success.services) == 1:
         return next(iter(success.services.items()))
     if name is None:
@@ -266,118 +271,6 @@ def _hardware(gpus: float | None, flavor: str, prices: Path | None) -> Hardware 
     if hourly is None:
         raise _error(f"--flavor: {prices} has no price for {flavor}; it has {', '.join(listed.gpu_hour)}", USAGE)
     return Hardware(gpus, hourly, listed.currency)
-
-
-# --- what was found ---------------------------------------------------------------------------------------------------
-
-
-def _data(found: Report, store: Store, name: str, why: str, code: int) -> dict[str, Any]:
-    price = found.price
-    return {
-        "service": name,
-        "found": code == 0,
-        "void": code == VOID,
-        "why": why,
-        "bracket": {
-            "highestPassing": found.bracket.low,
-            "lowestFailing": found.bracket.high,
-            "width": found.bracket.width,
-        },
-        "broke": found.broke,
-        "perGoodAnswer": None
-        if price is None
-        else {
-            "gpuSeconds": price.gpu_seconds,
-            "cost": price.cost,
-            "currency": price.currency if price.cost is not None else None,
-            "budget": price.allowed,
-        },
-        "curve": [point.as_data() for point in found.curve],
-        "trials": [trial.as_data() for trial in store.trials],
-        "fingerprint": store.fingerprint,
-        "dir": str(store.folder),
-    }
-
-
-def _print(found: Report, store: Store, code: int, why: str) -> None:
-    from rich.console import Console
-
-    console = Console(highlight=False)
-    console = console if console.is_terminal else Console(highlight=False, width=200)
-    if found.curve:
-        console.print(_table(found))
-        typer.echo("")
-    if code == VOID:
-        typer.echo(f"void: {len(store.trials)} trials are kept in {store.folder}, but say nothing about one server")
-        return
-    typer.echo(_bracket(found))
-    if found.broke:
-        typer.echo(f"How it broke at {found.bracket.high:g}/s: {found.broke}.")
-    for line in _cost(found):
-        typer.echo(line)
-    void = f", {found.void} of them void" if found.void else ""
-    typer.echo(f"{len(store.trials)} trials{void}, kept in {store.folder}." + ("" if code else f" Ended: {why}."))
-
-
-def _bracket(found: Report) -> str:
-    low, high, width = found.bracket.low, found.bracket.high, found.bracket.width
-    if low is not None and high is not None and width is not None:
-        return f"Sustainable: at least {low:g} requests a second, less than {high:g} (bracket {width:.1%} wide)."
-    if low is not None:
-        return f"Sustainable: at least {low:g} requests a second; no higher rate has failed twice."
-    if high is not None:
-        return f"Not sustainable: {high:g} requests a second; no lower rate has passed twice."
-    return "Nothing is certain yet: no rate has passed or failed twice."
-
-
-def _cost(found: Report) -> list[str]:
-    price = found.price
-    if price is None:
-        return []
-    told = f"A good answer takes {price.gpu_seconds:.4g} GPU-seconds at {found.bracket.low:g}/s"
-    if price.cost is not None:
-        told += f" and costs {price.cost:.4g} {price.currency}"
-        if price.allowed is not None:
-            told += f" ({'within' if price.cost <= price.allowed else 'over'} the budget of {price.allowed:g})"
-    return [told + "."]
-
-
-def _table(found: Report) -> Any:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    first = found.curve[0]
-    named = [(goal, name) for goal, limits in first.times.items() for name in limits]
-    judged = any(point.quality is not None for point in found.curve)
-    for title in ("RATE/S", "PASSED", "GOODPUT/S", "ANSWERED", *(["QUALITY"] if judged else [])):
-        table.add_column(title, justify="right", no_wrap=True)
-    for goal, name in named:
-        table.add_column(f"{goal} {name}", justify="right", no_wrap=True)
-    table.add_column("")
-    best = max(point.goodput for point in found.curve) or 1.0
-    for point in found.curve:
-        table.add_row(
-            f"{point.rate:g}",
-            f"{point.passed} of {point.passed + point.failed}",
-            f"{point.goodput:.1f}",
-            f"{point.answered:.1%}",
-            *([f"{point.quality:.3f}" if point.quality is not None else "-"] if judged else []),
-            *(_time(point.times[goal][name]) for goal, name in named),
-            "█" * round(12 * point.goodput / best) + _mark(found, point),
-        )
-    return table
-
-
-def _mark(found: Report, point: Point) -> str:
-    if point.rate == found.bracket.low:
-        return " highest passing"
-    return " lowest failing" if point.rate == found.bracket.high else ""
-
-
-def _time(milliseconds: float | None) -> str:
-    if milliseconds is None:
-        return "never"
-    return f"{milliseconds / 1000:.2f}s" if milliseconds >= 1000 else f"{milliseconds:.0f}ms"
 
 
 def _error(message: str, code: int) -> typer.Exit:

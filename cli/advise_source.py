@@ -125,6 +125,7 @@ class Seen:
     """Of all queues."""
     hide: Callable[[str], str] | None
     """How an anonymous ledger has names; None for others."""
+    remarks: tuple[str, ...] = ()
 
 
 def look(ledger: str | None, file: Path | None, since: str, until: str | None, queue: str | None) -> Seen:
@@ -152,7 +153,10 @@ def look(ledger: str | None, file: Path | None, since: str, until: str | None, q
     ]
     wanted = queue if queue is None or hide is None else hide(queue)
     chosen = [entry for entry in kept if wanted is None or entry.family.cluster_queue == wanted]
-    return Seen(window, min(now, window.end), chosen, kept, hide)
+    told: tuple[str, ...] = ()
+    if file is not None and until is None and any(entry.runs and entry.runs[-1].ended is None for entry in chosen):
+        told = (f"{file} says nothing about the time since it was made: what ran then is counted until now (--until)",)
+    return Seen(window, min(now, window.end), chosen, kept, hide, told)
 
 
 def window_of(since: str, until: str | None, now: int) -> Window:
@@ -341,7 +345,7 @@ def remarks(lines: Iterable[str]) -> None:
 
 def number(value: float | None, digits: int = 1) -> str:
     """For people; a dash where nothing is known."""
-    return "-" if value is None else f"{value:,.{digits}f}"
+    return "-" if value is None else f"{round(value, digits) + 0.0:,.{digits}f}"
 
 
 def percent(share: float | None) -> str:

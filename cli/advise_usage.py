@@ -93,7 +93,7 @@ def usage(
     sources.add("ledger", str(file or ledger))
     measure_busy(found, seen, servers, sources)
     judge, answers = judge_of(goals, seen, servers, sources)
-    notes = [*found.remarks, *(answers.remarks if answers else ())]
+    notes = [*seen.remarks, *found.remarks, *(answers.remarks if answers else ())]
     worth = judge.worth
     whole = total(found, worth)
     most = peak(found, seen.entries, seen.now, said)

@@ -383,7 +383,7 @@ def _state(entry: Entry) -> str:
         running = entry.runs[-1].ended is None if entry.runs else entry.started is not None
         return "running" if running else "waiting"
     late = {True: ", late", False: ", on time", None: ""}[entry.late]
-    return entry.outcome.lower() + late
+    return entry.outcome.lower() + late + (f", {entry.verdict}" if entry.verdict else "")
 
 
 def _calibration_table(total: Calibration, families: list[Calibration]) -> None:

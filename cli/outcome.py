@@ -64,7 +64,7 @@ def outcome(
     kind: Annotated[
         str,
         typer.Option(
-            help=f"What NAME is: {', '.join(ROOT_KINDS)}, or a Workload that belongs to nothing else.",
+            help=f"What NAME is: {', '.join(ROOT_KINDS)}, or a Workload that belongs to none of these.",
             parser=_kind,
             metavar="KIND",
         ),

@@ -71,6 +71,9 @@ ON_TIME_SHARE = 0.6
 LEAST_SECONDS = 0.02
 """Time kept for decoding what a solve found; with less than that no solve begins."""
 
+UNITS = 1_000
+"""Units of a work limit in one unit of the solver's deterministic time, which is about a second."""
+
 STOP_SECONDS = 0.02
 """How often the stop flag is looked at."""
 
@@ -101,11 +104,10 @@ class _Effort:
 
     def __init__(self, scheduler: Scheduler, limit: Limit, seed: int) -> None:
         self.stop, self.limit, self.seed = scheduler.stop, limit, seed
-        self.work = limit.work / 1e3
 
     def over(self) -> bool:
         """Whether there is no time for another solve."""
-        return bool(self.stop[0]) or self.limit.seconds_left() < LEAST_SECONDS
+        return bool(self.stop[0]) or self.limit.seconds_left() < LEAST_SECONDS or self.limit.over()
 
     def solve(self, model: cp_model.CpModel, share: float) -> cp_model.CpSolver | None:
         """Solve a model with a share of what is left; nothing when no solution was found."""
@@ -113,9 +115,8 @@ class _Effort:
         parameters = solver.parameters
         parameters.random_seed = self.seed % (1 << 31)
         parameters.num_workers = cpus()
-        if self.limit.work:
-            parameters.max_deterministic_time = self.work * share
-            self.work -= self.work * share
+        if self.limit.deterministic:
+            parameters.max_deterministic_time = self.limit.work_left() * share / UNITS
             parameters.num_workers = 1  # several at once depend on how the machine deals out time
         if math.isfinite(seconds := self.limit.seconds_left()):
             parameters.max_time_in_seconds = max(LEAST_SECONDS, (seconds - LEAST_SECONDS) * share)
@@ -133,6 +134,7 @@ class _Effort:
         finally:
             solved.set()
             watcher.join()
+        self.limit.spend(solver.response_proto.deterministic_time * UNITS)
         return solver if status in (cp_model.OPTIMAL, cp_model.FEASIBLE) else None
 
 

@@ -243,7 +243,7 @@ def edges(problem: Problem, compact: Compact, buckets: int | None = None) -> Int
         buckets = int(np.clip((1 << 21) // max(1, len(problem)), 2048, 16384))
     buckets = min(buckets, max(256, MOST_ENTRIES // max(1, len(compact.slots.up))))
     near = int(buckets * NEAR)
-    span = max(float(near), min(float(problem.horizon), _span(problem, compact)))
+    span = max(float(near), min(float(problem.horizon), work_span(problem, compact)))
     even = np.arange(near + 1, dtype=np.float64) * (span / near)
     # From there on each bucket is longer than the one before it by the factor that reaches the horizon.
     far = np.geomspace(span, max(float(problem.horizon), 2 * span), buckets - near + 1)[1:]
@@ -252,7 +252,7 @@ def edges(problem: Problem, compact: Compact, buckets: int | None = None) -> Int
     return edge
 
 
-def _span(problem: Problem, compact: Compact) -> float:
+def work_span(problem: Problem, compact: Compact) -> float:
     """About how long the work takes: what it asks of a slot over what the slot has, where that is most."""
     if not len(problem):
         return 0.0

@@ -1,18 +1,19 @@
-"""Search: simulated annealing on the order, for a few rows up to some thousand.
+"""Search: iterated local search on the order, for a few rows up to some thousand.
 
-A step moves one row of the order (or swaps two), makes the whole schedule anew, and keeps the step when the plan is no
-worse, or a little worse, the less so the longer the search has gone on. To make the whole schedule anew is what counts:
-all that follows moves to the front into the room that a step makes.
+A step moves one row of the order (or swaps two), makes the schedule anew from there on, and is kept when the plan is no
+worse, or hardly. To make the whole schedule anew is what counts: all that follows moves to the front into the room that
+a step makes. When steps have gained nothing for long, some rows are swapped whatever that costs and a new round begins,
+from the better of the last two rounds' orders: with public instances this finds more optima than annealing does.
 
 Levels are searched one after another: first late weight, then tardiness, then starts; a step that makes a level above
-worse is not taken. The schedule of a step is made in time buckets (:mod:`solver.buckets`), coarser ones than those of a
-plan, but made exact in the end like any other, by which no start gets later.
+worse is not taken. Schedules are those of :mod:`solver.timeline`, exact for few rows; what is found is made exact in
+the end like any other plan, by which no start gets later.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -20,76 +21,56 @@ import numpy.typing as npt
 from numba import njit
 
 from solver.api import planner_pb2 as pb
-from solver.buckets import Flag, Hints, Rows, make_use, place
+from solver.buckets import Flag
 from solver.greedy import finish, orders
 from solver.limit import Limit
 from solver.plan import HOUR, Plan
 from solver.problem import NEVER, Float64s
 from solver.quota import Bools, Int32s, Int64s, inner
 from solver.rules import Work, weighted_shortest
-from solver.schedule import Scheduler, edges
-from solver.slots import Needs, Slots
-from solver.worth import levels
+from solver.schedule import Scheduler, work_span
+from solver.slots import Held
+from solver.timeline import LATE, STARTS, TARDINESS, Board, Line, Marks, follow, make_line, make_marks
+from solver.worth import better, levels
 
 MOST_ROWS = 5_000
 """Most rows of ours that are searched: with more a step takes too long for what it finds."""
 
-BUCKETS = 1_024
-"""Time buckets of a step's schedule."""
+EXACT_ROWS = 700
+"""Most rows of ours for which instants are exact; with more, their number counts for more than what rounding costs."""
+
+UNITS = 1_024
+"""Else: units of time in the time that all work should take."""
 
 UNIT = 1_000
 """Rows placed for one unit of a work limit; about a millisecond."""
 
 CHUNK = 5 * UNIT
-"""Rows placed between two looks at the clock; the temperature is the same as long."""
+"""Rows placed between two looks at the clock."""
 
-STEPS_PER_ROW = 400
-"""Steps on one level for each row to be moved; more do not pay."""
+STEPS_PER_PAIR = 250
+"""Steps on one level for each pair of rows to be moved; more do not pay."""
 
-LATE_SHARE = 0.7
-"""Part of the budget for late weight, when there is any that may be avoidable."""
+PATIENCE = 1
+"""Steps for each pair of rows, without gain, after which a round is over. (Longer rounds find less.)"""
+
+KICKS = 4, 16
+"""Swaps with which a round begins: so many, and one more for so many rows."""
+
+HEAT = 0.02
+"""How much worse a step may be that is kept about one time in three, in parts of a typical change."""
+
+MARKS, MARKS_BYTES = 24, 1 << 26
+"""Places in an order at which a schedule can be taken up again, at most; and the memory for them."""
+
+LATE_SHARE, SHARE = 0.7, 0.5
+"""Part of what is left of the budget for late weight, and for a level when others follow."""
 
 Random = npt.NDArray[np.uint64]
 """``uint64 [1]``: where a sequence of random numbers stands."""
 
-LEVELS: Mapping[int, int] = {pb.LATE_WEIGHT: 0, pb.TARDINESS: 1, pb.START_TIMES: 2}
+LEVELS: Mapping[int, int] = {pb.LATE_WEIGHT: LATE, pb.TARDINESS: TARDINESS, pb.START_TIMES: STARTS}
 """Levels that are searched, and where their values stand."""
-
-
-class _Board(NamedTuple):
-    """All that a schedule depends on but the order."""
-
-    slots: Slots
-    needs: Needs
-    hints: Hints
-    rows: Rows
-    edge: Int64s
-    use: Int64s
-    floor: Int64s
-    tail: Int64s
-    """Rows of ours that are placed behind the order, those of the order that would be late included."""
-
-
-class _Cost(NamedTuple):
-    """What a schedule is worth, by row: ``[n]``."""
-
-    limit: Int64s
-    """When a row must end lest it be put back; ``NEVER`` for no limit."""
-    due: Int64s
-    weight: Float64s
-    soft: Bools
-    pull: Float64s
-
-
-class _Scratch(NamedTuple):
-    """Memory of one schedule."""
-
-    use: Int64s
-    floor: Int64s
-    table: Int32s
-    bucket: Int32s
-    option: Int32s
-    never: Int64s
 
 
 def search(
@@ -102,169 +83,208 @@ def search(
     bound
         With this late weight there is nothing to be gained on that level any more.
     """
-    if not 0 < len(scheduler.ours) <= MOST_ROWS:
+    if not 1 < len(scheduler.ours) <= MOST_ROWS:
         return
     work = Work(scheduler.problem, scheduler.ours, policy.ageing_ms)
     hunt = _Search(scheduler, work, policy, seed)
     known: list[int] = []
-    for level in levels(policy):
-        if level not in LEVELS or limit.over() or scheduler.stop[0]:
-            return
+    searched = [level for level in levels(policy) if level in LEVELS]
+    for level in searched:
         known.append(LEVELS[level])
         value = (best.objective.late_weight, best.objective.tardiness, best.objective.start_hours)[LEVELS[level]]
         least = bound + 1e-6 * (1 + bound) if level == pb.LATE_WEIGHT else 0.0
         if value <= least or (level != pb.START_TIMES and not work.counts.any()):
             continue
-        share = LATE_SHARE if level == pb.LATE_WEIGHT else 0.5 if level == pb.TARDINESS else 1.0
-        for plan in hunt.run(best, known, limit.part(share)):
+        if limit.over() or scheduler.stop[0]:
+            return
+        share = 1.0 if level == searched[-1] else LATE_SHARE if level == pb.LATE_WEIGHT else SHARE
+        for plan in hunt.run(best, known, least, limit.part(share)):
             yield plan
-            if plan.objective < best.objective or known[0] != 0:
+            if better(scheduler.problem, plan, best, policy):
                 best = plan
 
 
+class _Round(NamedTuple):
+    """Where a search stands; the kernels go on from there."""
+
+    order: Int64s
+    value: Float64s
+    """``[3]``: what the order is worth."""
+    late: Bools
+    """``[n]``: which rows are late in the schedule of the order."""
+    best_order: Int64s
+    best: Float64s
+    """The best order of all rounds, and what it is worth."""
+    most: Float64s
+    """``[3]``: what the parts of a value may be, on the levels above."""
+    idle: Int64s
+    """``[1]``: steps since the round's last gain."""
+    least: Float64s
+    """``[1]``: the least of the round on the level in focus."""
+    start: Int64s
+    option: Int32s
+    random: Random
+    stop: Flag
+
+
 class _Search:
+    """Searches for one problem, level by level."""
+
     def __init__(self, scheduler: Scheduler, work: Work, policy: pb.Policy, seed: int) -> None:
-        problem, (slots, needs, *_) = scheduler.problem, scheduler.compact
+        problem = scheduler.problem
         self.scheduler, self.work, self.problem = scheduler, work, problem
-        edge = edges(problem, scheduler.compact, BUCKETS)
-        use = make_use(slots, scheduler.held, edge)
-        floor = np.searchsorted(edge, scheduler.floor).astype(np.int64)
-        self.board = _Board(slots, needs, scheduler.hints, scheduler.rows, edge, use, floor, work.tail())
+        self.late_first = levels(policy)[0] == pb.LATE_WEIGHT
+        self.spent = 0
         n = len(problem)
-        counts = np.zeros(n, dtype=np.bool_)
-        counts[work.rows] = work.counts
-        put_back = counts if levels(policy)[0] == pb.LATE_WEIGHT else np.zeros_like(counts)
-        self.cost = _Cost(
-            np.where(put_back, problem.due, NEVER),
-            np.where(counts, problem.due, NEVER),
-            problem.weight,
-            ~problem.hard,
-            problem.pull,
+        self.unit = unit = (
+            1 if len(work.rows) <= EXACT_ROWS else max(1, int(work_span(problem, scheduler.compact)) // UNITS)
         )
-        self.scratch = _Scratch(
-            use.copy(),
-            floor.copy(),
-            np.zeros(scheduler.hints.size, dtype=np.int32),
-            np.full(n, -1, dtype=np.int32),
-            np.full(n, -1, dtype=np.int32),
-            np.full(n, NEVER, dtype=np.int64),
+        slots, needs, *_ = scheduler.compact
+        self.counts = np.zeros(n, dtype=np.bool_)
+        self.counts[work.rows] = work.counts
+        self.due = np.where(self.counts, problem.due // unit, NEVER)
+        self.never = np.full(n, NEVER, dtype=np.int64)
+        release, floor = -(-problem.release // unit), -(-scheduler.floor // unit)
+        held = scheduler.held
+        held = Held(held.slot, held.amount, held.start // unit, -(-held.end // unit))
+        instants = np.concatenate([release[work.rows], floor])
+        line = make_line(slots, held, instants, n, scheduler.hints.size, len(floor))
+        known = line.time[: line.size[0]]
+        line.floor[:] = np.searchsorted(known, floor)
+        self.line = line
+        self.board = Board(
+            slots,
+            needs._replace(lead=-(-needs.lead // unit)),
+            scheduler.hints._replace(duration=scheduler.hints.duration // unit),
+            scheduler.rows._replace(duration=-(-problem.duration // unit)),
+            np.minimum(np.searchsorted(known, release), len(known) - 1).astype(np.int32),
+            self.never,
+            np.zeros(n, dtype=np.bool_),
+            self.due,
+            np.where(self.counts, problem.weight, 0.0),
+            np.where(problem.hard, 0.0, problem.weight) * unit / HOUR,
+            problem.pull * unit / HOUR,
         )
+        self.marks = make_marks(line, len(work.rows), max(1, min(MARKS, MARKS_BYTES // max(1, line.use.nbytes))))
+        self.start, self.option = np.full(n, -1, dtype=np.int64), np.full(n, -1, dtype=np.int32)
         self.random = np.array([(seed * 0x9E3779B97F4A7C15 + 0x1234567) % (1 << 64) | 1], dtype=np.uint64)
 
-    def run(self, best: Plan, known: list[int], limit: Limit) -> Iterator[Plan]:
-        """Anneal on the last of the known levels."""
-        focus = known[-1]
-        everything = focus != 0 or len(known) > 1
-        order, fixed = self._order(best, focus), int(self.work.aged.sum())
-        value, top = np.zeros(3), np.zeros(3)
-        stop = self.scheduler.stop
-        _value(self.board, self.cost, self.scratch, order, everything, value, stop)
-        if not everything:
-            # By coarse buckets, and with several flavors, another order may be the better one to begin with.
-            for _, other in orders(self.scheduler, self.work):
-                _value(self.board, self.cost, self.scratch, other, False, top, stop)
-                if top[0] < value[0]:
-                    order, value[0] = other, top[0]
+    def run(self, best: Plan, known: Sequence[int], least: float, limit: Limit) -> Iterator[Plan]:
+        """Search on the last of the known levels, until its value is the least that there can be."""
+        focus, stop = known[-1], self.scheduler.stop
+        begin = self._begin(best, known)
+        if begin is None:
+            return
+        board, order, value = begin
+        fixed = int(self.work.aged.sum())
         free = len(order) - fixed
         if free < 2:
             return
-        above = np.array(known[:-1], dtype=np.int64)
-        step_rows = len(self.board.tail) if everything else len(order)
-        steps = max(1, CHUNK // step_rows)
-        most = STEPS_PER_ROW * free * step_rows
-        most = min(most, limit.work * UNIT) if limit.work else most
-        hot, cold = self._temperatures(value, focus)
-        late = np.zeros(len(self.problem), dtype=np.bool_)
-        _value(self.board, self.cost, self.scratch, order, everything, value, stop)
-        _mark_late(self.board, self.cost, self.scratch, order, late)
-        top[:], best_order, begun = value, order.copy(), value.copy()
-        done, left = 0, limit.seconds_left()
-        while True:
-            spent = done / most
-            if math.isfinite(left):
-                spent = max(spent, 1 - limit.seconds_left() / max(left, 1e-9))
-            if spent >= 1 or stop[0]:
-                break
-            heat = hot * (cold / hot) ** spent
-            _anneal(
-                self.board, self.cost, self.scratch, order, late, fixed, best_order, value, top, above, focus,
-                everything, heat, steps, self.random, stop,
-            )  # fmt: skip
-            done += steps * step_rows
-        if top[focus] < begun[focus]:
-            yield from self._decoded(best_order)
-
-    def _temperatures(self, value: Float64s, focus: int) -> tuple[float, float]:
-        """A step that is worse by so much is kept about one time in three, at the beginning and in the end."""
-        work = self.work
-        if focus == 0:
-            typical = float(work.weight[work.counts].mean())
-            return 0.3 * typical, 0.02 * typical
-        each = max(float(value[focus]), 1e-9) / len(work.rows)
-        return 0.5 * each, 0.005 * each
-
-    def _order(self, best: Plan, focus: int) -> Int64s:
-        """The order of a plan's starts; in front what has waited too long, behind it what is late."""
-        work, problem = self.work, self.problem
-        start = best.start[work.rows]
-        late = work.counts & (start + problem.length(best.option)[work.rows] > problem.due[work.rows])
-        inside = work.aged | (work.counts & ~work.hopeless)
-        if focus != 0:
-            inside |= ~work.counts
-        if self.cost.limit[work.rows].min() == NEVER:
-            inside[:], late[:] = True, False
-        key = np.where(late, weighted_shortest(work), start)
-        order = np.lexsort((np.where(work.aged, work.created, key), late, ~work.aged))
-        return work.rows[order[inside[order]]]
-
-    def _decoded(self, order: Int64s) -> Iterator[Plan]:
-        """The plan of an order, exact; and the same once more in finer buckets, moved to the front where it can be."""
-        scheduler, bucket = self.scheduler, self.scratch.bucket
-        _value(self.board, self.cost, self.scratch, order, True, np.zeros(3), scheduler.stop)
-        rows = self.work.rows
-        by_bucket = rows[np.lexsort((rows, bucket[rows]))]
-        plan = finish(scheduler, scheduler.exactly(by_bucket, self.scratch.option), "search")
-        yield plan
-        on_time = rows[(plan.start + self.problem.length(plan.option))[rows] <= self.cost.limit[rows]]
-        again = on_time[np.lexsort((on_time, plan.start[on_time]))]
-        yield finish(scheduler, scheduler.schedule(again, self.board.tail), "search")
-
-
-@njit(cache=True, nogil=True)
-def _value(
-    board: _Board, cost: _Cost, scratch: _Scratch, order: Int64s, everything: bool, value: Float64s, stop: Flag
-) -> None:
-    """Make the schedule of an order, and fill in ``value``: late weight; with ``everything`` tardiness and starts."""
-    scratch.use[:] = board.use
-    scratch.floor[:] = board.floor
-    scratch.table[:] = 0
-    scratch.bucket[board.tail] = -1
-    place(
-        board.slots, board.needs, board.hints, board.rows, board.edge, scratch.use, order, cost.limit, scratch.floor,
-        scratch.table, scratch.bucket, scratch.option, stop,
-    )  # fmt: skip
-    late, tardiness, starts = 0.0, 0.0, 0.0
-    if everything:
-        waiting = board.tail[scratch.bucket[board.tail] < 0]
-        place(
-            board.slots, board.needs, board.hints, board.rows, board.edge, scratch.use, waiting, scratch.never,
-            scratch.floor, scratch.table, scratch.bucket, scratch.option, stop,
+        most = np.full(3, np.inf)
+        for level in known[:-1]:
+            most[level] = value[level] + 1e-9 * (1 + abs(value[level]))
+        if focus == LATE:  # what is late and not in the order is late in any case
+            late = best.start + self.problem.length(best.option) > self.problem.due
+            late[order] = False
+            least -= float(self.problem.weight[late].sum())
+        heat = HEAT * self._scale(board, order, fixed, focus)
+        begun, value = value[focus], self._value(board, order)
+        round_ = _Round(
+            order, value, self._late(board, order), order.copy(), value.copy(), most, np.zeros(1, dtype=np.int64),
+            np.full(1, np.inf), self.start, self.option, self.random, stop,
         )  # fmt: skip
-        for row in board.tail:
-            start = board.edge[scratch.bucket[row]]
-            starts += cost.pull[row] * start
-            option = scratch.option[row]
-            lead = board.needs.lead[option] if option >= 0 else 0
-            tardy = start + lead + board.rows.duration[row] - cost.due[row]
-            if tardy > 0:
-                late += cost.weight[row]
-                if cost.soft[row]:
-                    tardiness += cost.weight[row] * tardy
-    else:
-        for row in board.tail:
-            if scratch.bucket[row] < 0 and cost.limit[row] < NEVER:
-                late += cost.weight[row]
-    value[0], value[1], value[2] = late, tardiness / HOUR, starts / HOUR
+        last, worth = order.copy(), value.copy()
+        patience, kicks = PATIENCE * free * free // 2, KICKS[0] + free // KICKS[1]
+        enough = STEPS_PER_PAIR * free * free // 2 * len(order)
+        done = 0
+        while done < enough and not limit.over() and not stop[0] and round_.best[focus] > least:
+            rows = int(min(CHUNK, enough - done, limit.work_left() * UNIT + 1))
+            placed = _descend(board, self.line, self.marks, round_, fixed, focus, heat, rows, patience)
+            if round_.idle[0] >= patience:
+                if value[focus] <= worth[focus]:
+                    last[:], worth[:] = order, value
+                order[:], value[:] = last, worth
+                self.marks.good[0], round_.idle[0], round_.least[0] = 1, 0, np.inf
+                placed += _kick(board, self.line, self.marks, round_, fixed, focus, kicks)
+            done += placed
+            limit.spend(placed / UNIT)
+        if round_.best[focus] < begun or focus == LATE:
+            yield from self._decoded(board, round_.best_order)
+
+    def _begin(self, best: Plan, known: Sequence[int]) -> tuple[Board, Int64s, Float64s] | None:
+        """What limits there are on a level, the order to begin with, and what it is worth."""
+        work, problem, rows = self.work, self.problem, self.work.rows
+        late = work.counts & ((best.start + problem.length(best.option))[rows] > problem.due[rows])
+        begin = best.start[rows]
+        if len(known) == 1 and self.late_first:
+            board = self.board._replace(limit=self.due)
+            able = work.aged | (work.counts & ~work.hopeless)
+            key = np.where(late, weighted_shortest(work), begin)
+            order = np.lexsort((np.where(work.aged, work.created, key), late, ~work.aged))
+            candidates = [rows[order[able[order]]], *(other for _, other in orders(self.scheduler, work))]
+            values = [self._value(board, order)[LATE] for order in candidates]
+            order = candidates[int(np.argmin(values))]
+            return board, order, self._value(board, order)
+        order = rows[np.lexsort((np.where(work.aged, work.created, begin), ~work.aged))]
+        board = self.board
+        if self.late_first:
+            on_time = np.zeros(len(problem), dtype=np.bool_)
+            on_time[rows] = work.counts & ~late
+            for _ in range(3):
+                board = board._replace(limit=np.where(on_time, self.due, NEVER))
+                self._value(board, order)
+                if (self.start[order] >= 0).all():
+                    break
+                on_time[order[self.start[order] < 0]] = False
+            else:
+                return None
+            board = board._replace(must=on_time)
+        return board, order, self._value(board, order)
+
+    def _value(self, board: Board, order: Int64s) -> Float64s:
+        """What the schedule of an order is worth."""
+        self.marks.good[0] = 1
+        follow(board, self.line, self.marks, order, 0, np.full(3, np.inf), self.start, self.option, self.scheduler.stop)
+        return self.line.total.copy()
+
+    def _late(self, board: Board, order: Int64s) -> Bools:
+        late = np.zeros(len(self.problem), dtype=np.bool_)
+        start = self.start[order]
+        late[order] = (start < 0) | (start + board.rows.duration[order] > board.due[order])
+        return late
+
+    def _scale(self, board: Board, order: Int64s, fixed: int, focus: int) -> float:
+        """Typical change of the value in focus when two rows that follow each other are swapped."""
+        value = float(self._value(board, order)[focus])
+        swaps = []
+        trial = order.copy()
+        for k in range(fixed, len(order) - 1):
+            trial[k], trial[k + 1] = order[k + 1], order[k]
+            swaps.append(abs(self._value(board, trial)[focus] - value))
+            trial[k], trial[k + 1] = order[k], order[k + 1]
+        changes = np.array(swaps)
+        changes = changes[(changes > 0) & (changes < np.inf)]
+        return float(np.median(changes)) if len(changes) else max(value, 1e-9) / len(order)
+
+    def _decoded(self, board: Board, order: Int64s) -> Iterator[Plan]:
+        """The plan of an order, made exact; where time is in units, once more with on-time work in the plan's order."""
+        scheduler, problem, rows = self.scheduler, self.problem, self.work.rows
+        self._value(board, order)
+        placed = order[self.start[order] >= 0]
+        rest = self.work.tail()
+        rest = rest[~np.isin(rest, placed)]
+        limit = self.never.copy()
+        limit[placed] = board.limit[placed]
+        self._value(board._replace(limit=limit), np.concatenate([placed, rest]))
+        by_start = rows[np.lexsort((rows, self.start[rows]))]
+        plan = finish(scheduler, scheduler.exactly(by_start, self.option), "search")
+        yield plan
+        if self.unit > 1:
+            on_time = rows[
+                (plan.start + problem.length(plan.option))[rows] <= np.where(self.counts, problem.due, NEVER)[rows]
+            ]
+            again = on_time[np.lexsort((on_time, plan.start[on_time]))]
+            yield finish(scheduler, scheduler.schedule(again, self.work.tail()), "search")
 
 
 @inner
@@ -278,86 +298,116 @@ def _chance(random: Random) -> float:
     return float((x * np.uint64(0x2545F4914F6CDD1D)) >> np.uint64(11)) / 9007199254740992.0
 
 
-@njit(cache=True, nogil=True)
-def _anneal(
-    board: _Board,
-    cost: _Cost,
-    scratch: _Scratch,
-    order: Int64s,
-    late: Bools,
-    fixed: int,
-    best_order: Int64s,
-    value: Float64s,
-    top: Float64s,
-    above: Int64s,
-    focus: int,
-    everything: bool,
-    heat: float,
-    steps: int,
-    random: Random,
-    stop: Flag,
-) -> None:
-    """Some steps at one temperature; ``order`` and ``value`` go on, the best of them is in ``best_order`` and ``top``.
+@inner
+def _near(position: int, reach: int, random: Random) -> int:
+    """A position no further away than ``reach``."""
+    return position - reach + int(_chance(random) * (2 * reach + 1))
 
-    ``late``: which rows of the order are put back, because their turn comes too late; goes on with it.
-    ``above``: levels that no step may make worse than they are in ``top``.
+
+@njit(cache=True, nogil=True)
+def _move(order: Int64s, i: int, j: int, swap: bool) -> None:
+    """Swap two rows of an order, or move the one at ``i`` to ``j``."""
+    row = order[i]
+    if swap:
+        order[i], order[j] = order[j], row
+        return
+    step = 1 if i < j else -1
+    while i != j:
+        order[i] = order[i + step]
+        i += step
+    order[j] = row
+
+
+@njit(cache=True, nogil=True)
+def _descend(
+    board: Board,
+    line: Line,
+    marks: Marks,
+    at: _Round,
+    fixed: int,
+    focus: int,
+    heat: float,
+    enough: int,
+    patience: int,
+) -> int:
+    """Steps until ``enough`` rows are placed, or a little more, or until nothing is gained; how many were placed.
+
+    Parameters
+    ----------
+    fixed
+        So many rows stay in front.
+    heat
+        A step that is worse by so much is kept about one time in three.
+    patience
+        Steps without gain after which a round is over.
     """
+    order, value, late, random = at.order, at.value, at.late, at.random
     free = len(order) - fixed
-    trial = np.empty_like(order)
-    new = np.zeros(3)
-    for _ in range(steps):
+    done = 0
+    while done < enough and at.idle[0] < patience:
+        at.idle[0] += 1
         i = fixed + int(_chance(random) * free)
-        if focus == 0 and _chance(random) < 0.7:
+        if focus == LATE and _chance(random) < 0.7:
             for _ in range(free):  # the next that is late
                 if late[order[i]]:
                     break
                 i = i + 1 if i + 1 < len(order) else fixed
-        reach = free if _chance(random) < 0.5 else max(2, free // 16)
-        j = i + int((2 * _chance(random) - 1) * reach)
-        if late[order[i]]:
+        j = fixed + int(_chance(random) * free)
+        if _chance(random) < 0.5:
+            j = _near(i, max(2, free // 16), random)
+        if focus == LATE and late[order[i]]:
             j = fixed + int(_chance(random) * (i - fixed + 1))
         j = min(max(j, fixed), len(order) - 1)
         if i == j:
+            done += 1
             continue
-        trial[:] = order
-        row = order[i]
-        if _chance(random) < 0.3:
-            trial[i], trial[j] = order[j], row
-        elif i < j:
-            trial[i:j] = order[i + 1 : j + 1]
-            trial[j] = row
-        else:
-            trial[j + 1 : i + 1] = order[j:i]
-            trial[j] = row
-        _value(board, cost, scratch, trial, everything, new, stop)
-        if stop[0] != 0:
-            return
-        allowed = True
-        for level in above:
-            allowed &= new[level] <= top[level] + 1e-9 * (1 + abs(top[level]))
-        if not allowed:
+        swap = _chance(random) < 0.3
+        at.most[focus] = value[focus] - heat * math.log(max(_chance(random), 1e-300))
+        placed = _try(board, line, marks, at, i, j, swap)
+        done += abs(placed)
+        if placed < 0:
+            if at.stop[0] != 0:
+                return done
             continue
-        worse = new[focus] - value[focus]
-        if worse > 0 and _chance(random) >= math.exp(-worse / heat):
-            continue
-        order[:] = trial
-        value[:] = new
-        _mark_late(board, cost, scratch, order, late)
-        if new[focus] < top[focus]:
-            top[:] = new
-            best_order[:] = order
+        value[:] = line.total
+        if value[focus] < at.least[0]:
+            at.idle[0], at.least[0] = 0, value[focus]
+        if value[focus] < at.best[focus]:
+            at.best[:] = value
+            at.best_order[:] = order
+    return done
 
 
 @njit(cache=True, nogil=True)
-def _mark_late(board: _Board, cost: _Cost, scratch: _Scratch, order: Int64s, late: Bools) -> None:
-    """Fill in for each row of the order whose schedule was made last whether it is put back."""
-    for row in order:
-        late[row] = _is_late(board, cost, scratch, row)
+def _kick(board: Board, line: Line, marks: Marks, at: _Round, fixed: int, focus: int, times: int) -> int:
+    """Swap some rows with others nearby, whatever that costs on the level in focus; how many rows were placed."""
+    order = at.order
+    free = len(order) - fixed
+    done = 0
+    at.most[focus] = np.inf
+    for _ in range(times):
+        i = fixed + int(_chance(at.random) * free)
+        j = min(max(_near(i, max(2, free // 5), at.random), fixed), len(order) - 1)
+        if i != j:
+            placed = _try(board, line, marks, at, i, j, True)
+            done += abs(placed)
+            if placed > 0:
+                at.value[:] = line.total
+    return done
 
 
-@inner
-def _is_late(board: _Board, cost: _Cost, scratch: _Scratch, row: int) -> bool:
-    bucket, option = scratch.bucket[row], scratch.option[row]
-    if bucket < 0 or option < 0:
-        return True
-    return bool(board.edge[bucket] + board.needs.lead[option] + board.rows.duration[row] > cost.limit[row])
+@njit(cache=True, nogil=True)
+def _try(board: Board, line: Line, marks: Marks, at: _Round, i: int, j: int, swap: bool) -> int:
+    """Make a step, and take it back when its value is more than it may be; rows placed, negative when taken back."""
+    order = at.order
+    _move(order, i, j, swap)
+    same = min(i, j)
+    marks.good[0] = min(marks.good[0], same // marks.every + 1)
+    placed = int(follow(board, line, marks, order, same, at.most, at.start, at.option, at.stop))
+    if placed < 0:
+        _move(order, j, i, swap)
+        return placed
+    for k in range(len(order) - placed, len(order)):
+        row = order[k]
+        at.late[row] = at.start[row] < 0 or at.start[row] + board.rows.duration[row] > board.due[row]
+    return placed

@@ -33,12 +33,13 @@ def test_the_verifier_stands_alone() -> None:
     assert used.split() == ["solver.api.planner_pb2", "solver.verify_nodes", "solver.verify_quota"]
 
 
-def test_every_file_of_the_scheduler_is_found_by_its_subject() -> None:
-    """The table of docs/developing.md has each file once, and no other."""
+@pytest.mark.parametrize("room", ["scheduler", "advisor"])
+def test_every_file_is_found_by_its_subject(room: str) -> None:
+    """The room's table in docs/developing.md has each file once, and no other."""
     text = (ROOT / "docs" / "developing.md").read_text(encoding="utf-8")
-    table = text.partition("### The scheduler's files by subject")[2].partition("\n## ")[0]
-    names = re.findall(r"`([a-z_*]+)`", table)
-    files = {path.stem for path in (ROOT / "scheduler").glob("*.py")} - {"__init__"}
+    table = re.split(r"\n##+ ", text.partition(f"### The {room}'s files by subject")[2])[0]
+    names = [name for line in table.splitlines() if line[:2] == "| " for name in re.findall(r"`([a-z_*]+)`", line)]
+    files = {path.stem for path in (ROOT / room).glob("*.py")} - {"__init__"}
     listed = [stem for name in names for stem in files if fnmatch(stem, name)]
     assert sorted(listed) == sorted(files)
     assert all(any(fnmatch(stem, name) for stem in files) for name in names)

@@ -6,6 +6,7 @@ import json
 import re
 import threading
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -44,13 +45,16 @@ class FakePrometheus:
         result = []
         for (metric, labels), samples in self.samples.items():
             values, at = [], start
-            while at <= end + 1e-6:
-                inside = [value for when, value in samples.items() if at - over < when <= at]
+            times = sorted(samples) if metric == found[2] else []
+            if times and (times[-1] <= start - over or times[0] > end):
+                continue
+            while times and at <= end + 1e-6:
+                inside = [samples[when] for when in times[bisect_right(times, at - over) : bisect_right(times, at)]]
                 if inside:
                     value = sum(inside) / len(inside) if found[1] == "avg" else len(inside)
                     values.append([at, str(value).replace("nan", "NaN")])
                 at += step
-            if values and metric == found[2]:
+            if values:
                 result.append({"metric": dict(labels), "values": values})
         return {"status": "success", "warnings": self.warnings, "data": {"resultType": "matrix", "result": result}}
 

@@ -26,7 +26,7 @@ from advisor.outcomes import Judge
 from advisor.serving_report import Point, Price, Report
 from advisor.serving_search import Bracket
 from advisor.usage import Window, allocate
-from cli.advise_serving import _data
+from cli.advise_serving_print import as_data
 from scheduler.family import Family
 from scheduler.ledger_entry import Entry, Judgement, Outcome, Run
 from scheduler.ledger_entry import Verdict as Good
@@ -262,10 +262,10 @@ def test_reports_of_advise_serving_are_read(tmp_path: Path) -> None:
     point = Point(10.0, 2, 0, 9.9, 1.0, None, {}, (), {})
     report = Report(Bracket(10.0, 11.0), 0.1, [point], "late", Price(0.1, 0.01, "EUR", None), 0)
     store: Any = SimpleNamespace(trials=[], fingerprint={}, folder=tmp_path)
-    text = json.dumps(_data(report, store, "chat", "found", 0))
+    text = json.dumps(as_data(report, store, "chat", "found", void=False))
     assert read_report(text) == chat(1).measured
     with pytest.raises(BadReport, match="void"):
-        read_report(json.dumps(_data(report, store, "chat", "the model changed", 4)))
+        read_report(json.dumps(as_data(report, store, "chat", "the model changed", void=True)))
     for wrong in ("", "[]", "{}", '{"service": 1}'):
         with pytest.raises(BadReport, match="is not what punctual advise serving"):
             read_report(wrong)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 
-from advisor.cost import BY, Bill, Use, all_costs, charge_by_prices, costs, per_result, reconcile
+from advisor.cost import BY, Bill, Use, all_costs, charge_by_prices, costs, overhead, per_result, reconcile
 from advisor.cost_prices import BadPrices, Prices, read_prices
 from advisor.outcomes import Judge, tally, together
 from advisor.success import read_success
@@ -77,10 +77,23 @@ def test_a_flavor_without_a_price_is_left_out_and_said() -> None:
 def test_a_result_costs_what_all_work_cost() -> None:
     """Late, rejected and interrupted work is paid for by those who get results."""
     entries = [work("a", verdict="verified", deadline=3), work("b", verdict="verified"), work("c", verdict="rejected")]
-    each = per_result(all_costs(bill(*entries)), together(tally(entries, Judge(), "queue", START + DAY)))
+    each = per_result(all_costs(bill(*entries)), together(tally(entries, Judge(), "queue", START + DAY)), 1)
     assert (each.verified, each.own, each.deadline) == (12.0, 8.0, 24.0)
-    none = per_result(all_costs(bill(work())), together(tally([work()], Judge(), "queue", START + DAY)))
+    none = per_result(all_costs(bill(work())), together(tally([work()], Judge(), "queue", START + DAY)), 1)
     assert (none.verified, none.own, none.deadline) == (None, None, None)
+
+
+def test_idle_costs_are_shared_out_in_proportion() -> None:
+    """A result pays for its part of what is idle; services pay for theirs, and give no results."""
+    owned = read_prices("version: 1\ncurrency: EUR\ngpuHour: {'*': 2}\nowned: {a100: 2}\n")
+    success = read_success("version: 1\nservices: {chat: {match: {namespace: chat}, goals: {ttft: {p95: 1s}}}}\n")
+    chat = work("chat-1", ((0, 12),), outcome=None, namespace="chat", gpus=1)
+    found = bill(work(verdict="verified"), chat, prices=owned, judge=Judge(success))
+    whole = all_costs(found)
+    assert (whole.total, whole.direct, whole.serving, whole.results) == (96.0, 32.0, 24.0, 8.0)
+    done = together(tally([work(verdict="verified"), chat], Judge(success), "queue", START + DAY))
+    each = per_result(whole, done, overhead(whole))
+    assert (overhead(whole), each.verified, each.own) == (3.0, 24.0, 8.0)
 
 
 def test_a_service_is_judged_by_the_hour() -> None:
@@ -98,7 +111,7 @@ def test_a_slice_costs_its_part() -> None:
 
 
 @given(entries=works())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_all_money_is_in_one_place(entries: list[Entry]) -> None:
     """However it is shown: rows and uses add up to the bill, the bill to its source, and productive is no more."""
     found = bill(*entries)

@@ -219,7 +219,7 @@ def test_another_window_than_asked_for_is_said(fake: FakeOpenCost) -> None:
 @given(
     entries=works(), costs_=st.lists(st.tuples(st.integers(0, 6), st.integers(-20, 40), st.floats(0, 9)), max_size=6)
 )
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_whatever_it_sends_adds_up(
     fake: FakeOpenCost, entries: list[Entry], costs_: list[tuple[int, int, float]]
 ) -> None:

@@ -107,7 +107,7 @@ def test_a_mistake(text: str, message: str) -> None:
         max_leaves=12,
     )
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_any_junk_is_read_or_refused(data: Any) -> None:
     """Whatever is written, it is read or refused in words; nothing else happens."""
     with contextlib.suppress(BadSuccess):

@@ -101,7 +101,7 @@ def test_what_nobody_saw_ending_is_said() -> None:
 
 
 @given(entries=works(), now=st.integers(-24, 48))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_it_adds_up_however_it_is_shown(entries: list[Entry], now: int) -> None:
     """By queue, team, workload, flavor or hour: the sum is the same, and no more than the peak all the time."""
     usage = allocate(entries, DAY_LONG, START + now * HOUR)

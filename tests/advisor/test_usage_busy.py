@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from fractions import Fraction
 
 import pytest
 
@@ -133,6 +134,15 @@ def test_replicas_of_a_time_sliced_gpu_are_not_guessed_either(fake: FakePromethe
     fake.gauge(ACTIVE, 1.0, START, START + HOUR, **pod("a-bcdf5"))
     usage = measured(fake, work("a", ((0, 1),), gpus=1, resource="nvidia.com/gpu.shared"))
     assert (whole(usage).seen, usage.shared / HOUR) == (0, pytest.approx(1))
+
+
+def test_a_share_that_is_said_is_not_alone(fake: FakePrometheus) -> None:
+    """Time-sliced under the name of whole GPUs: once that is said, its busy time is nobody's."""
+    fake.gauge(ACTIVE, 1.0, START, START + HOUR, **pod("a-bcdf5"))
+    entry = work("a", ((0, 1),), gpus=1)
+    usage = allocate([entry], WINDOW, WINDOW.end, {"nvidia.com/gpu": Fraction(1, 4)})
+    assert measure(usage, Pods([entry], WINDOW.end), Prometheus(fake.url)) == ""
+    assert (usage.slots[0].allocated / HOUR, usage.slots[0].seen, usage.shared / HOUR) == (0.25, 0, pytest.approx(1))
 
 
 def test_a_slice_is_measured_as_its_part(fake: FakePrometheus) -> None:

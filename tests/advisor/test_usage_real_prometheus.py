@@ -27,8 +27,8 @@ from advisor.usage import Window, allocate, rows, total
 from advisor.usage_busy import measure
 from advisor.usage_pods import Pods
 from advisor.usage_services import answers
+from cli.advise import app
 from cli.ledger import object_of
-from cli.main import app
 from scheduler.ledger_entry import Entry
 from scheduler.settings import HOUR, SECOND
 from tests.advisor.work import START, changed, work
@@ -151,7 +151,7 @@ def test_what_a_real_prometheus_has_of_six_hours(tmp_path: Path) -> None:
             "--prometheus",
             url,
         ]
-        result = CliRunner().invoke(app, ["advise", "usage", *words, "-o", "json"])
+        result = CliRunner().invoke(app, ["usage", *words, "-o", "json"])
     assert result.exit_code == 0, result.output
     found = {row["key"].removeprefix("team/"): row for row in json.loads(result.stdout)["by"]["workload"]}
     figures = ("allocatedGpuHours", "measuredGpuHours", "busyGpuHours", "productiveGpuHours", "unjudgedGpuHours")

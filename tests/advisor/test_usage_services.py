@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from advisor.outcomes import Judge
@@ -157,6 +157,7 @@ def test_no_requests_say_nothing() -> None:
     assert within({0.5: 0.0, math.inf: 0.0}, 0.9, 1) is None
 
 
+@settings(max_examples=40, deadline=None)
 @given(
     times=st.lists(st.floats(0.001, 20), min_size=1, max_size=50),
     bounds=st.sets(st.sampled_from([0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0]), min_size=1),

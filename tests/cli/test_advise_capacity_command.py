@@ -14,8 +14,12 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from cli.main import app
+from scheduler.apiserver import RESOURCES
+from scheduler.cluster import KINDS
 from scheduler.family import Family
 from scheduler.ledger import Entry, Ledger, Outcome
+from tests.scheduler.fake_apiserver import FakeApiServer
+from tests.scheduler.memory_cluster import MemoryCluster
 
 NOW = "2027-01-15T08:00:00Z"
 INSTANT = 1_800_000_000_000
@@ -157,6 +161,33 @@ def test_nothing_to_do_needs_nothing(run: Run) -> None:
     """Queues without work."""
     result = run("-f", f"{SEED}/queues.yaml")
     assert (result.exit_code, result.stdout) == (0, "No work asks for any: none is needed.\n")
+
+
+def test_of_a_live_cluster(run: Run, tmp_path: Path) -> None:
+    """What runs there keeps its quota, and what waits behind our gate is counted."""
+    server, cluster = FakeApiServer(), MemoryCluster()
+    cluster.time = INSTANT
+    cluster.queue(gpus=4)
+    cluster.job("runs", 2, gates="", duration="4h")
+    cluster.admit("runs")
+    for name in ("one", "two"):
+        cluster.job(name, 2, deadline="90m", duration="30m")
+    for kind in KINDS:
+        for item in cluster.objects(kind).values():
+            server.put(RESOURCES[kind].path(), dict(item))
+    config = {
+        "apiVersion": "v1", "kind": "Config", "current-context": "fake",
+        "clusters": [{"name": "fake", "cluster": {"server": f"http://127.0.0.1:{server.port}"}}],
+        "users": [{"name": "me", "user": {}}],
+        "contexts": [{"name": "fake", "context": {"cluster": "fake", "user": "me"}}],
+    }  # fmt: skip
+    file = tmp_path / "kubeconfig"
+    file.write_text(json.dumps(config))
+    try:
+        (flavor,) = told(run("--kubeconfig", str(file), "-o", "json"))["flavors"]
+    finally:
+        server.stop()
+    assert (flavor["gpusHeld"], flavor["gpusNeeded"], flavor["gpusAtOnce"], flavor["deadlines"]) == (2, 4, 6, 2)
 
 
 # --- the past ----------------------------------------------------------------------------------------------------

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from advisor.usage_busy import ACTIVE
-from cli.main import app
+from cli.advise import app
 from scheduler.annotations import parse_instant
 from scheduler.ledger import Ledger
 from scheduler.settings import HOUR
@@ -32,7 +31,7 @@ NOWHERE = {f"PUNCTUAL_{name}": "" for name in ("LEDGER", "SUCCESS", "PRICES", "P
 
 def run(*words: str, code: int = 0) -> Result:
     """One command."""
-    result = CliRunner().invoke(app, ["advise", *words], env=NOWHERE)
+    result = CliRunner().invoke(app, [*words], env=NOWHERE)
     assert result.exit_code == code, result.output
     return result
 
@@ -101,14 +100,29 @@ def test_cost_says_what_a_result_costs() -> None:
     found = data("cost", *WEEK, *PRICES, *SUCCESS)
     whole = found["total"]
     assert (found["currency"], found["difference"], whole["results"]) == ("EUR", 0.0, 14)
-    assert whole["perResult"] == pytest.approx(whole["total"] / 14)
+    factor = whole["total"] / (whole["total"] - whole["uses"]["idle"])
+    serving = next(row["total"] for row in found["by"]["task"] if row["key"] == "chat")
+    assert whole["perResult"] == pytest.approx((whole["total"] - whole["uses"]["idle"] - serving) * factor / 14)
     assert whole["uses"]["interrupted"] == pytest.approx(4 * 2 * 2.2)
     for rows in found["by"].values():
         assert sum(row["total"] for row in rows) == pytest.approx(whole["total"], abs=1e-3)
     (nightly,) = (each for each in found["by"]["task"] if each["key"] == "nightly-training")
-    assert nightly["perResult"] == pytest.approx(nightly["total"] / 3)
+    assert nightly["perResult"] == pytest.approx(nightly["total"] * factor / 3)
     lines = list(csv.DictReader(io.StringIO(run("cost", *WEEK, *PRICES, "-o", "csv").stdout)))
     assert sum(float(line["idle"]) for line in lines) == pytest.approx(whole["uses"]["idle"], abs=1e-3)
+
+
+def test_idle_costs_are_of_no_queue() -> None:
+    """For one queue alone what is idle is left out, and said."""
+    result = run("cost", *WEEK, *PRICES, "-q", "nightly")
+    assert "(idle)" not in result.stdout
+    assert "idle GPUs are left out" in result.stderr
+
+
+def test_an_export_is_not_of_now() -> None:
+    """What ran when it was made is counted until now, unless it is said until when; that is said."""
+    assert "says nothing about the time since it was made" in run("usage", *WEEK[:2]).stderr
+    assert "says nothing about the time" not in run("usage", *WEEK).stderr
 
 
 def test_a_flavor_without_a_price_is_partial(tmp_path: Path) -> None:

@@ -108,3 +108,12 @@ def test_each_question_is_still_a_command(run: Run) -> None:
     assert "buy" in shown
     assert "capacity" in shown
     assert run("capacity", "--help").exit_code == 0
+
+
+def test_the_page_about_it_shows_what_is_printed(run: Run) -> None:
+    """The example in docs/advise.md is what the command says."""
+    text = Path("docs/advise.md").read_text()
+    (block,) = (part for part in text.split("```") if part.startswith("console"))
+    command, *expected = block.removeprefix("console\n").splitlines()
+    assert command.startswith("$ punctual advise ")
+    assert run(*command.split()[3:]).stdout.splitlines() == expected

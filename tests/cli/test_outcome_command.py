@@ -12,14 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from typer.testing import CliRunner, Result
 
-from cli.main import app
+from cli.outcome import outcome
 from scheduler.ledger import Ledger, Verdict
 from scheduler.settings import HOUR
 from tests.advisor.work import work
 from tests.scheduler.fake_apiserver import FakeApiServer, Refusal
 from tests.scheduler.memory_cluster import MemoryCluster
+
+app = typer.Typer()
+app.command()(outcome)
 
 JOBS, WORKLOADS = "/apis/batch/v1/jobs", "/apis/kueue.x-k8s.io/v1beta2/workloads"
 EXAMPLE = Path(__file__).parents[2] / "examples" / "05-results"
@@ -70,9 +74,7 @@ def punctual(cluster: Cluster, tmp_path: Path) -> Callable[..., Result]:
         "contexts": [{"name": "fake", "context": {"cluster": "fake", "user": "me", "namespace": "team"}}],
     }
     file.write_text(json.dumps(config))
-    return lambda *words: CliRunner().invoke(
-        app, ["outcome", *words, "--kubeconfig", str(file)], env={"PUNCTUAL_SUCCESS": ""}
-    )
+    return lambda *words: CliRunner().invoke(app, [*words, "--kubeconfig", str(file)], env={"PUNCTUAL_SUCCESS": ""})
 
 
 def annotations(cluster: Cluster, name: str = "done") -> dict[str, str]:
@@ -166,6 +168,25 @@ def test_a_workload_that_only_claims_to_belong_to_it_does_not_end_it(
     assert "has not ended" in punctual("runs", "verified", "-r", "x").stderr
 
 
+def test_of_a_job_the_job_is_judged_and_of_a_pod_its_workload(
+    cluster: Cluster, punctual: Callable[..., Result]
+) -> None:
+    """The ledger reads verdicts of kinds that it does not follow on their Workloads."""
+    (key,) = (
+        key
+        for key, item in cluster.objects[WORKLOADS].items()
+        if item["metadata"]["ownerReferences"][0]["name"] == "done"
+    )
+    name = key.partition("/")[2]
+    refused = punctual(name, "verified", "-r", "x", "--kind", "workload")
+    assert "belongs to Job done: judge that one (--kind Job)" in refused.stderr
+    item = cluster.objects[WORKLOADS][key]
+    owner = {**item["metadata"]["ownerReferences"][0], "kind": "Pod", "apiVersion": "v1", "name": "chat-0"}
+    cluster.put(WORKLOADS, {**item, "metadata": {**item["metadata"], "ownerReferences": [owner]}})
+    assert punctual(name, "verified", "-r", "x", "--kind", "workload").exit_code == 0
+    assert cluster.objects[WORKLOADS][key]["metadata"]["annotations"]["punctual.kueue/verdict-by"] == "carol"
+
+
 @pytest.mark.parametrize(("score", "verdict", "code"), [(0.8, "verified", 0), (0.79, "rejected", 3)])
 def test_the_judge_says_it_by_the_threshold(
     cluster: Cluster, punctual: Callable[..., Result], tmp_path: Path, score: float, verdict: str, code: int
@@ -208,7 +229,7 @@ def test_work_whose_object_is_gone_is_judged_in_the_ledger(tmp_path: Path) -> No
         ledger.write([first, second, work("b", ((0, None),), outcome=None)])
 
     def run(*words: str) -> Result:
-        return CliRunner().invoke(app, ["outcome", *words, "--ledger", dsn, "-n", "team"], env={"PUNCTUAL_SUCCESS": ""})
+        return CliRunner().invoke(app, [*words, "--ledger", dsn, "-n", "team"], env={"PUNCTUAL_SUCCESS": ""})
 
     assert run("a", "verified", "-r", "fine", "--dry-run").stdout == "would be recorded: team/a verified: fine\n"
     assert run("a", "verified", "-r", "fine").stdout == "recorded: team/a verified: fine\n"
@@ -230,7 +251,7 @@ def test_the_example_judges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     with Ledger("ledger.db").open() as ledger:
         ledger.write([work("eval-11f3", namespace="speech", stem="eval")])
-    words = ["outcome", "eval-11f3", "-n", "speech", "--judge", "--success", "success.yaml", "--ledger", "ledger.db"]
+    words = ["eval-11f3", "-n", "speech", "--judge", "--success", "success.yaml", "--ledger", "ledger.db"]
     result = CliRunner().invoke(app, words)
     assert result.stdout == "recorded: speech/eval-11f3 verified: score 0.93, threshold 0.9 (task evaluation)\n", (
         result.output

@@ -68,7 +68,7 @@ def test_passing_by_is_guarded_for_every_kind() -> None:
 
 
 def test_verdicts_are_guarded_for_every_kind() -> None:
-    """Who may judge is asked wherever the ledger reads verdicts from, in all namespaces, also of who writes a status."""
+    """Who may judge is asked wherever the ledger reads verdicts, in all namespaces, and of who writes a status."""
     (spec,) = policies("guards/verdict.yaml")
     assert covered(spec) == ALL | {WORKLOADS, ("batch", "v1", "jobs/status")}
     assert all(rule["operations"] == ["CREATE", "UPDATE"] for rule in spec["matchConstraints"]["resourceRules"])

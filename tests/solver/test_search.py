@@ -75,3 +75,25 @@ def test_all_plans_of_search_hold(asked: pb.PlanRequest):
         value = worth(problem, made, asked.policy)
         assert before is None or value <= before
         before = value
+
+
+@pytest.mark.parametrize("objective", [[], [pb.TARDINESS, pb.LATE_WEIGHT, pb.START_TIMES]])
+def test_levels_share_one_work_limit(objective: list[pb.ObjectiveLevel]):
+    """All levels together place no more rows than the limit says, but for the last step."""
+    problem = decode(instance(60, 1.3, seed=2))
+    policy = pb.Policy(engine=pb.SEARCH, objective=objective)
+    limit = Limit(pb.Budget(work_limit=20))
+    list(search(Scheduler(problem), greedy(problem, policy), policy, limit, 0, 0.0))
+    assert limit.work_left() == 0
+    assert limit._spent[0] <= 20 + 0.5
+
+
+def test_the_second_level_leaves_the_first_as_it_is():
+    """Search for less tardiness makes no work late that was on time, and finds less tardiness than the rules."""
+    problem = decode(instance(60, 1.3, seed=2))
+    policy = pb.Policy(engine=pb.SEARCH)
+    rules = greedy(problem)
+    bound = rules.objective.late_weight  # nothing is looked for on the first level
+    made = list(search(Scheduler(problem), rules, policy, Limit(pb.Budget(work_limit=200)), 0, bound))
+    assert min(plan.objective for plan in made) < rules.objective
+    assert all(plan.objective.late_weight <= rules.objective.late_weight for plan in made)

@@ -63,7 +63,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
 
 
 @given(said=SAID, again=st.integers(1, 3))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_the_last_word_counts(shared: Ledger, said: list[tuple[Verdict, str]], again: int) -> None:
     """Whatever was said, each as often as it was looked at: the last word counts, and no two in a row are the same."""
     work = replace(DONE, uid=str(uuid.uuid4()))
