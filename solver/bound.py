@@ -7,16 +7,20 @@ the accepted work needs more than there is so far, give up what is worth least f
 are nested, so this is the optimum of the linear program.)
 
 Parts that share no work add up; of parts that contain each other the larger bound counts. Work that is not ours stays
-where it has its place, first in line.
+where it has its place, first in line. Where there is time, a linear program for all parts together says more
+(:mod:`solver.bound_lp`).
 """
 
 from __future__ import annotations
 
+import math
+import time
 from heapq import heappop, heappush
 
 import numpy as np
 from numba import njit
 
+from solver.bound_lp import energy_bound
 from solver.energy import Part, Parts
 from solver.problem import NEVER, Float64s, Problem
 from solver.quota import Bools, Int64s
@@ -36,14 +40,27 @@ def certain_late_weight(scheduler: Scheduler) -> float:
     return rounded(problem, float(problem.weight[late].sum()))
 
 
-def late_weight_bound(scheduler: Scheduler) -> float:
-    """The least late weight of any plan for the scheduler's problem."""
+def late_weight_bound(scheduler: Scheduler, seconds: float = math.inf) -> float:
+    """The least late weight of any plan for the scheduler's problem.
+
+    Parameters
+    ----------
+    seconds
+        About how long it may take.
+    """
     problem = scheduler.problem
     late, open_rows = certain(scheduler)
     lost = float(problem.weight[late].sum())
     rows = np.flatnonzero(open_rows)
     rows = rows[np.argsort(problem.due[rows], kind="stable")]
-    return rounded(problem, lost + (_by_parts(scheduler, rows) if len(rows) else 0.0))
+    if not len(rows):
+        return rounded(problem, lost)
+    begun = time.monotonic()
+    bound = _by_parts(scheduler, rows)
+    # The program takes some times as long as the parts one by one.
+    if 10 * (time.monotonic() - begun) < seconds:
+        bound = max(bound, energy_bound(scheduler, rows, seconds))
+    return rounded(problem, lost + bound)
 
 
 def certain(scheduler: Scheduler) -> tuple[Bools, Bools]:

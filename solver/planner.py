@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -21,6 +22,9 @@ from solver.worth import better
 
 CP_SAT_ROWS = 200
 """Most rows of ours for which CP-SAT is tried unasked; with more, search finds more in the same time."""
+
+BOUND_SHARE = 0.2
+"""Part of the budget for the bound at most."""
 
 SEARCH_SHARE = 0.3
 """Part of the budget for search when CP-SAT is to follow."""
@@ -102,7 +106,8 @@ def _candidates(scheduler: Scheduler, policy: pb.Policy, limit: Limit, seed: int
         if limit.over() or scheduler.stop[0]:
             return
         if first:  # not before a plan is out
-            bound = late_weight_bound(scheduler)
+            seconds = math.inf if limit.deterministic else BOUND_SHARE * limit.seconds_left()
+            bound = late_weight_bound(scheduler, seconds)
             yield replace(best, bound=bound)
     assert best is not None  # there is at least one rule
     cp_sat = policy.engine == pb.CP_SAT or (

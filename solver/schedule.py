@@ -1,9 +1,10 @@
 """From an order to a schedule: what every engine decodes its ideas with.
 
-Two passes over the same quota arithmetic. In time buckets (:mod:`solver.buckets`) each row, in the given order, takes
-the earliest room that is left, also in front of rows placed before it. Then exactly, forward in time
-(:mod:`solver.exact`), which takes the rounding out again and grants what Kueue would grant. The second pass decides, so
-whatever an engine dreamt up, what leaves here is feasible.
+Two passes over the same quota arithmetic. First each row, in the given order, takes the earliest room that is left,
+also in front of rows placed before it: at exact instants (:mod:`solver.timeline`), or in time buckets
+(:mod:`solver.buckets`) when there is very much work. Then forward in time (:mod:`solver.exact`), which takes any
+rounding out again and grants what Kueue would grant. The second pass decides, so whatever an engine dreamt up, what
+leaves here is feasible.
 
 Work that is not ours to order goes first, always: released rows, then foreign ones, in Kueue's order. They are placed
 once, and from then on count as held.
@@ -17,9 +18,11 @@ import numpy as np
 
 from solver.buckets import Flag, Rows, make_hints, make_use, place
 from solver.exact import start_in_order
+from solver.plan import HOUR
 from solver.problem import NEVER, Problem, State
 from solver.quota import Int32s, Int64s
 from solver.slots import Compact, Held, compact, rather_next
+from solver.timeline import Board, Line, follow, keep, make_line, make_marks
 
 NEAR = 3 / 4
 """Part of the buckets that is spent, evenly, on the time that all work should take; the rest reaches to the horizon."""
@@ -27,6 +30,10 @@ NEAR = 3 / 4
 
 MOST_ENTRIES = 1 << 24
 """Most entries of the table of use by slot and bucket: 128 MB."""
+
+
+EXACT_ROWS = 20_000
+"""Most rows that are placed at exact instants; with more it takes too long."""
 
 
 class Starts(NamedTuple):
@@ -91,6 +98,7 @@ class Scheduler:
         self.hints = make_hints(self.compact.needs, problem.duration)
         self.held: Held = self.compact.held
         self._use = make_use(self.compact.slots, self.held, self.edge)
+        self._line: tuple[Board, Line] | None = None
         self.fixed = Starts(np.full(len(problem), -1, dtype=np.int64), np.full(len(problem), -1, dtype=np.int32))
         others = np.flatnonzero(problem.state != State.PENDING)
         if len(others):
@@ -106,6 +114,7 @@ class Scheduler:
         self._use = make_use(self.compact.slots, self.held, self.edge)
         strict = others[self.rows.queue[others] >= 0]
         np.maximum.at(self.floor, self.rows.queue[strict], start[strict])
+        self._line = None
 
     def options_of(self, row: int) -> range:
         """Options of a row."""
@@ -149,17 +158,65 @@ class Scheduler:
         Starts
             Of the rows placed; −1 for all others.
         """
-        bucket, option = self.in_buckets(order, tail, held)
+        first, option = self._at_instants(order, tail, held) or self.in_buckets(order, tail, held)
         placed = order if tail is None else tail
         rank = np.empty(len(self.problem), dtype=np.int64)
         rank[placed] = np.arange(len(placed))
         if tail is not None:
             rank[order] = np.arange(len(order)) - len(order)
-        by_bucket = np.lexsort((rank[placed], bucket[placed]))
-        return self.exactly(placed[by_bucket], option, held)
+        by_start = np.lexsort((rank[placed], first[placed]))
+        return self.exactly(placed[by_start], option, held)
+
+    def line(self, held: Held | None = None, unit: int = 1) -> tuple[Board, Line]:
+        """A schedule without any row yet, in units of so many milliseconds, and what goes into it.
+
+        Without limits: rows are placed however late they are. Work without a due date, or worth nothing, is never late.
+        """
+        problem, (slots, needs, *_) = self.problem, self.compact
+        held = self.held if held is None else held
+        held = held._replace(start=held.start // unit, end=-(-held.end // unit))
+        release, floor = -(-problem.release // unit), -(-self.floor // unit)
+        n = len(problem)
+        line = make_line(slots, held, np.concatenate([release, floor]), n, self.hints.size, len(floor))
+        known = line.time[: line.size[0]]
+        line.floor[:] = np.searchsorted(known, floor)
+        counts = (problem.due < NEVER) & (problem.weight > 0)
+        board = Board(
+            slots,
+            needs._replace(lead=-(-needs.lead // unit)),
+            self.hints._replace(duration=self.hints.duration // unit),
+            self.rows._replace(duration=-(-problem.duration // unit)),
+            np.searchsorted(known, release).astype(np.int32),
+            np.full(n, NEVER, dtype=np.int64),
+            np.zeros(n, dtype=np.bool_),
+            np.where(counts, problem.due // unit, NEVER),
+            np.where(counts, problem.weight, 0.0),
+            np.where(problem.hard, 0.0, problem.weight) * unit / HOUR,
+            problem.pull * unit / HOUR,
+        )
+        return board, line
+
+    def _at_instants(self, order: Int64s, tail: Int64s | None, held: Held | None) -> Starts | None:
+        """The first pass of :meth:`schedule` at exact instants; nothing where that would take too long."""
+        n, slots = len(self.problem), len(self.compact.slots.up)
+        instants = n + 2 * len((self.held if held is None else held).slot) + n
+        if n > EXACT_ROWS or instants * max(1, slots) > MOST_ENTRIES:
+            return None
+        if held is None and self._line is None:
+            self._line = self.line()
+        board, empty = self._line if held is None and self._line is not None else self.line(held)
+        line = Line._make(array.copy() for array in empty)
+        marks = make_marks(line, 0, 1)
+        start, option = np.full(n, -1, dtype=np.int64), np.full(n, -1, dtype=np.int32)
+        any_value = np.full(3, np.inf)
+        due = board._replace(limit=self.problem.due)
+        for rows, at in [(order, board)] if tail is None else [(order, due), (tail, board)]:
+            follow(at, line, marks, rows[start[rows] < 0], 0, any_value, start, option, self.stop)
+            keep(line, marks)
+        return Starts(np.where(start < 0, NEVER, start), option)
 
     def in_buckets(self, order: Int64s, tail: Int64s | None = None, held: Held | None = None) -> Buckets:
-        """The first pass of :meth:`schedule`."""
+        """The first pass of :meth:`schedule` when there is very much work."""
         problem, (slots, needs, *_) = self.problem, self.compact
         use = self._use.copy() if held is None else make_use(slots, held, self.edge)
         floor = np.searchsorted(self.edge, self.floor).astype(np.int64)

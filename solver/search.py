@@ -6,8 +6,7 @@ a step makes. When steps have gained nothing for long, some rows are swapped wha
 from the better of the last two rounds' orders: with public instances this finds more optima than annealing does.
 
 Levels are searched one after another: first late weight, then tardiness, then starts; a step that makes a level above
-worse is not taken. Schedules are those of :mod:`solver.timeline`, exact for few rows; what is found is made exact in
-the end like any other plan, by which no start gets later.
+worse is not taken. Schedules are those of :mod:`solver.timeline`.
 """
 
 from __future__ import annotations
@@ -22,25 +21,18 @@ from numba import njit
 
 from solver.api import planner_pb2 as pb
 from solver.buckets import Flag
-from solver.greedy import finish, orders
+from solver.greedy import finish
 from solver.limit import Limit
-from solver.plan import HOUR, Plan
+from solver.plan import Plan
 from solver.problem import NEVER, Float64s
 from solver.quota import Bools, Int32s, Int64s, inner
 from solver.rules import Work, weighted_shortest
-from solver.schedule import Scheduler, work_span
-from solver.slots import Held
-from solver.timeline import LATE, STARTS, TARDINESS, Board, Line, Marks, follow, make_line, make_marks
+from solver.schedule import Scheduler
+from solver.timeline import LATE, STARTS, TARDINESS, Board, Line, Marks, follow, make_marks
 from solver.worth import better, levels
 
 MOST_ROWS = 5_000
 """Most rows of ours that are searched: with more a step takes too long for what it finds."""
-
-EXACT_ROWS = 700
-"""Most rows of ours for which instants are exact; with more, their number counts for more than what rounding costs."""
-
-UNITS = 1_024
-"""Else: units of time in the time that all work should take."""
 
 UNIT = 1_000
 """Rows placed for one unit of a work limit; about a millisecond."""
@@ -57,8 +49,12 @@ PATIENCE = 1
 KICKS = 4, 16
 """Swaps with which a round begins: so many, and one more for so many rows."""
 
-HEAT = 0.02
-"""How much worse a step may be that is kept about one time in three, in parts of a typical change."""
+HEAT, LATE_HEAT = 0.02, 0.15
+"""How much worse a step may be that is kept about one time in three, in parts of a typical change; for late weight, in
+parts of the mean weight."""
+
+SCALE_ROWS, SCALE_SWAPS = 500, 100
+"""A typical change is looked for with so many rows, by so many swaps, at most; with more rows there is no heat."""
 
 MARKS, MARKS_BYTES = 24, 1 << 26
 """Places in an order at which a schedule can be taken up again, at most; and the memory for them."""
@@ -134,39 +130,13 @@ class _Search:
         problem = scheduler.problem
         self.scheduler, self.work, self.problem = scheduler, work, problem
         self.late_first = levels(policy)[0] == pb.LATE_WEIGHT
-        self.spent = 0
-        n = len(problem)
-        self.unit = unit = (
-            1 if len(work.rows) <= EXACT_ROWS else max(1, int(work_span(problem, scheduler.compact)) // UNITS)
-        )
-        slots, needs, *_ = scheduler.compact
-        self.counts = np.zeros(n, dtype=np.bool_)
-        self.counts[work.rows] = work.counts
-        self.due = np.where(self.counts, problem.due // unit, NEVER)
-        self.never = np.full(n, NEVER, dtype=np.int64)
-        release, floor = -(-problem.release // unit), -(-scheduler.floor // unit)
-        held = scheduler.held
-        held = Held(held.slot, held.amount, held.start // unit, -(-held.end // unit))
-        instants = np.concatenate([release[work.rows], floor])
-        line = make_line(slots, held, instants, n, scheduler.hints.size, len(floor))
-        known = line.time[: line.size[0]]
-        line.floor[:] = np.searchsorted(known, floor)
-        self.line = line
-        self.board = Board(
-            slots,
-            needs._replace(lead=-(-needs.lead // unit)),
-            scheduler.hints._replace(duration=scheduler.hints.duration // unit),
-            scheduler.rows._replace(duration=-(-problem.duration // unit)),
-            np.minimum(np.searchsorted(known, release), len(known) - 1).astype(np.int32),
-            self.never,
-            np.zeros(n, dtype=np.bool_),
-            self.due,
-            np.where(self.counts, problem.weight, 0.0),
-            np.where(problem.hard, 0.0, problem.weight) * unit / HOUR,
-            problem.pull * unit / HOUR,
-        )
-        self.marks = make_marks(line, len(work.rows), max(1, min(MARKS, MARKS_BYTES // max(1, line.use.nbytes))))
-        self.start, self.option = np.full(n, -1, dtype=np.int64), np.full(n, -1, dtype=np.int32)
+        self.board, self.line = scheduler.line()
+        self.due = self.board.due
+        self.never = np.full(len(problem), NEVER, dtype=np.int64)
+        most = MARKS_BYTES // max(1, self.line.use.nbytes)
+        self.marks = make_marks(self.line, len(work.rows), max(1, min(MARKS, most)))
+        self.start = np.full(len(problem), -1, dtype=np.int64)
+        self.option = np.full(len(problem), -1, dtype=np.int32)
         self.random = np.array([(seed * 0x9E3779B97F4A7C15 + 0x1234567) % (1 << 64) | 1], dtype=np.uint64)
 
     def run(self, best: Plan, known: Sequence[int], least: float, limit: Limit) -> Iterator[Plan]:
@@ -187,7 +157,7 @@ class _Search:
             late = best.start + self.problem.length(best.option) > self.problem.due
             late[order] = False
             least -= float(self.problem.weight[late].sum())
-        heat = HEAT * self._scale(board, order, fixed, focus)
+        heat = (LATE_HEAT if focus == LATE else HEAT) * self._scale(board, order, fixed, focus)
         begun, value = value[focus], self._value(board, order)
         round_ = _Round(
             order, value, self._late(board, order), order.copy(), value.copy(), most, np.zeros(1, dtype=np.int64),
@@ -221,16 +191,14 @@ class _Search:
             able = work.aged | (work.counts & ~work.hopeless)
             key = np.where(late, weighted_shortest(work), begin)
             order = np.lexsort((np.where(work.aged, work.created, key), late, ~work.aged))
-            candidates = [rows[order[able[order]]], *(other for _, other in orders(self.scheduler, work))]
-            values = [self._value(board, order)[LATE] for order in candidates]
-            order = candidates[int(np.argmin(values))]
+            order = rows[order[able[order]]]
             return board, order, self._value(board, order)
         order = rows[np.lexsort((np.where(work.aged, work.created, begin), ~work.aged))]
         board = self.board
         if self.late_first:
             on_time = np.zeros(len(problem), dtype=np.bool_)
             on_time[rows] = work.counts & ~late
-            for _ in range(3):
+            for _ in range(3):  # with other options than the plan's, a row in front may be in the way
                 board = board._replace(limit=np.where(on_time, self.due, NEVER))
                 self._value(board, order)
                 if (self.start[order] >= 0).all():
@@ -254,21 +222,25 @@ class _Search:
         return late
 
     def _scale(self, board: Board, order: Int64s, fixed: int, focus: int) -> float:
-        """Typical change of the value in focus when two rows that follow each other are swapped."""
+        """Typical change of the value in focus when two rows that follow each other are swapped; or the mean weight."""
+        if focus == LATE:
+            return float(self.work.weight[self.work.counts].mean())
+        if len(order) > SCALE_ROWS:
+            return 0.0
         value = float(self._value(board, order)[focus])
         swaps = []
         trial = order.copy()
-        for k in range(fixed, len(order) - 1):
+        for k in range(fixed, len(order) - 1, -(-len(order) // SCALE_SWAPS)):
             trial[k], trial[k + 1] = order[k + 1], order[k]
             swaps.append(abs(self._value(board, trial)[focus] - value))
             trial[k], trial[k + 1] = order[k], order[k + 1]
         changes = np.array(swaps)
         changes = changes[(changes > 0) & (changes < np.inf)]
-        return float(np.median(changes)) if len(changes) else max(value, 1e-9) / len(order)
+        return float(np.median(changes)) if len(changes) else 0.0
 
     def _decoded(self, board: Board, order: Int64s) -> Iterator[Plan]:
-        """The plan of an order, made exact; where time is in units, once more with on-time work in the plan's order."""
-        scheduler, problem, rows = self.scheduler, self.problem, self.work.rows
+        """The plan of an order; behind it what is not in it, or late."""
+        scheduler, rows = self.scheduler, self.work.rows
         self._value(board, order)
         placed = order[self.start[order] >= 0]
         rest = self.work.tail()
@@ -277,14 +249,7 @@ class _Search:
         limit[placed] = board.limit[placed]
         self._value(board._replace(limit=limit), np.concatenate([placed, rest]))
         by_start = rows[np.lexsort((rows, self.start[rows]))]
-        plan = finish(scheduler, scheduler.exactly(by_start, self.option), "search")
-        yield plan
-        if self.unit > 1:
-            on_time = rows[
-                (plan.start + problem.length(plan.option))[rows] <= np.where(self.counts, problem.due, NEVER)[rows]
-            ]
-            again = on_time[np.lexsort((on_time, plan.start[on_time]))]
-            yield finish(scheduler, scheduler.schedule(again, self.work.tail()), "search")
+        yield finish(scheduler, scheduler.exactly(by_start, self.option), "search")
 
 
 @inner

@@ -30,7 +30,10 @@ class Taste(NamedTuple):
     """Accepted work goes by due date − lead × duration."""
 
 
-TASTES = (Taste(0.93, 1), Taste(0.9, 1), Taste(0.85, 1), Taste(0.8, 1), Taste(0.96, 0.75), Taste(0.96, 1))
+TASTES = tuple(
+    Taste(fill, lead)
+    for fill, lead in ((0.93, 1), (0.9, 1), (0.96, 1), (0.98, 0.9), (0.98, 1), (0.85, 1), (0.8, 1), (0.96, 0.75))
+)
 """The best on average first, on backlogs of 200 to 10,000 rows at loads of 0.9 to 1.3."""
 
 

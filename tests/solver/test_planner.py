@@ -97,6 +97,24 @@ def test_bound_by_energy():
     assert late_weight_bound(Scheduler(decode(asked))) == pytest.approx(0.5 + 2 * 2, abs=1e-6)
 
 
+def test_bound_knows_what_must_have_begun():
+    """Work that is due later but must have begun takes its part of what there is until an earlier due date."""
+    asked = request({"q": 4})
+    add(asked, 4, 10, due=10)
+    add(asked, 4, 10, due=15)
+    assert late_weight_bound(Scheduler(decode(asked))) == 1.0
+
+
+def test_bound_of_all_parts_together():
+    """Two queues that may not borrow: what each of them lacks adds up."""
+    asked = request({"q": 2, "r": 2}, cohort="all")
+    for queue in asked.quota.cluster_queues:
+        queue.resource_groups[0].flavors[0].resources[0].borrowing_limit = 0
+    add(asked, 1, 10, due=10, times=3, queue=0)
+    add(asked, 1, 10, due=10, times=4, queue=1)
+    assert late_weight_bound(Scheduler(decode(asked))) == 3.0
+
+
 def test_bound_knows_what_is_held():
     """Quota that running work holds until its estimate ends is not there for others."""
     asked = request({"q": 4})
