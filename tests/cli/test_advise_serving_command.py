@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from cli.advise import app
 from cli.advise_serving_progress import Progress
-from cli.main import app
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "04-serving"
@@ -31,7 +31,7 @@ def server():
 
 def arguments(url: str, folder: Path, *more: str) -> list[str]:
     given = ["--target", url, "--profile", str(EXAMPLE / "requests.jsonl"), "--goals", str(EXAMPLE / "success.yaml")]
-    return ["advise", "serving", *given, "--dir", str(folder), *more]
+    return ["serving", *given, "--dir", str(folder), *more]
 
 
 def test_the_example(server: str, tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_the_page(server: str, tmp_path: Path) -> None:
     shown = [line for line in page.splitlines() if line.startswith("$ punctual advise serving")]
     assert shown
     for line in shown:
-        words = shlex.split(line.removeprefix("$ punctual "))
+        words = shlex.split(line.removeprefix("$ punctual advise "))
         words[words.index("--target") + 1] = server
         with pytest.MonkeyPatch.context() as patch:
             patch.chdir(ROOT)
