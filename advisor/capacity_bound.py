@@ -23,8 +23,8 @@ from solver.problem import Float64s, Problem
 from solver.quota import Int64s
 from solver.schedule import Scheduler
 
-MOST_WORK = 20_000_000
-"""Rows times intervals looked at, for one part of the tree."""
+MOST_WORK = 4_000_000
+"""Rows times begins of intervals looked at, for one part of the tree."""
 
 MOST_PARTS = 100
 """Parts of the tree looked at, those nearest to the roots first."""
@@ -60,12 +60,13 @@ def _in_intervals(problem: Problem, rows: Int64s, part: Part, steps: Int64s) -> 
     amount = part.least[problem.pair[rows]]
     rows, amount = rows[amount > 0], amount[amount > 0]
     release, due, length = problem.release[rows], problem.due[rows], problem.shortest[rows]
-    wide = max(8, int((MOST_WORK / len(rows)) ** 0.5))
-    begin = _spread(np.concatenate([release, due - length]), wide)
-    end = _spread(np.concatenate([due, release + length]), wide)
-    so_far = _usable_until(part, amount, steps, np.concatenate([begin, end]))
-    # Sums are not exact, so a thousandth of a millisecond is not enough to call anything late.
-    return int(_most_over(release, due, length, amount, begin, end, so_far[: len(begin)], so_far[len(begin) :]))
+    begins = _spread(np.concatenate([release, due - length]), max(8, MOST_WORK // len(rows)))
+    edges = np.append(steps, max(int(steps[-1]), int(due.max())) + 1)
+    free = np.rint(np.diff(part.room_until(edges)) / np.diff(edges)).astype(np.int64)
+    usable = filled(amount, free).astype(np.float64)
+    so_far = np.concatenate([[0.0], np.cumsum(usable * np.diff(edges))])
+    order = np.argsort(due - length, kind="stable")
+    return int(_most_over(release[order], due[order], length[order], amount[order], begins, edges, so_far, usable))
 
 
 def _spread(instants: Int64s, most: int) -> Int64s:
@@ -74,17 +75,6 @@ def _spread(instants: Int64s, most: int) -> Int64s:
     if len(instants) <= most:
         return instants
     return instants[np.linspace(0, len(instants) - 1, most).astype(np.int64)]
-
-
-def _usable_until(part: Part, amount: Int64s, steps: Int64s, instants: Int64s) -> Float64s:
-    """Quota × time between now and each instant that work of these sizes can use."""
-    edges = np.append(steps, max(int(steps[-1]), int(instants.max())) + 1)
-    free = np.rint(np.diff(part.room_until(edges)) / np.diff(edges)).astype(np.int64)
-    usable = filled(amount, free).astype(np.float64)
-    before = np.concatenate([[0.0], np.cumsum(usable * np.diff(edges))])
-    step = np.clip(np.searchsorted(edges, instants, side="right") - 1, 0, len(free) - 1)
-    result: Float64s = before[step] + usable[step] * (instants - edges[step])
-    return result
 
 
 def filled(sizes: Int64s, room: Int64s) -> Int64s:
@@ -112,33 +102,62 @@ def _most_over(
     due: Int64s,
     length: Int64s,
     amount: Int64s,
-    begin: Int64s,
-    end: Int64s,
-    until_begin: Float64s,
-    until_end: Float64s,
+    begins: Int64s,
+    edges: Int64s,
+    so_far: Float64s,
+    usable: Float64s,
 ) -> int:
-    """The most rows that have to go from one interval, over all intervals."""
-    most = 0
-    needed = np.empty(len(release), dtype=np.float64)
-    for a in range(len(begin)):
-        for b in range(len(end)):
-            if end[b] <= begin[a]:
-                continue
-            total, count = 0.0, 0
-            for k in range(len(release)):
-                early = min(release[k] + length[k], end[b]) - max(release[k], begin[a])
-                late = min(due[k], end[b]) - max(due[k] - length[k], begin[a])
-                inside = min(early, late)
+    """The most rows that have to go from one interval, over all begins; of each the end at which most is too much.
+
+    Rows by their latest starts. With the begin ``a``, what a row must run until ``b`` grows evenly from its latest
+    start (or ``a``) on, up to what is left of it after ``a`` when it is started at once: one sweep looks at all ends.
+    """
+    n, most = len(release), 0
+    start, full, took = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64)
+    needed = np.empty(n, np.float64)
+    for a in begins:
+        count = 0
+        for k in range(n):
+            left = release[k] + length[k] - max(release[k], a)
+            if left > 0:
+                start[count] = max(due[k] - length[k], a)
+                full[count] = start[count] + left
+                took[count] = amount[k]
+                count += 1
+        by_full = np.argsort(full[:count])
+        before, total, slope, now = _usable(a, edges, so_far, usable), 0.0, 0.0, a
+        worst, end, i, j = 0.0, a, 0, 0
+        while j < count:
+            if i < count and start[i] <= full[by_full[j]]:
+                instant, change = start[i], took[i]
+                i += 1
+            else:
+                instant, change = full[by_full[j]], -took[by_full[j]]
+                j += 1
+            total += slope * (instant - now)
+            now, slope = instant, slope + change
+            if change < 0:
+                room = _usable(now, edges, so_far, usable) - before
+                over = total - room * (1 + 1e-9) - 1e-3  # sums are not exact
+                if over > worst:
+                    worst, end = over, now
+        if worst > 0:
+            at = 0
+            for k in range(count):
+                inside = min(end, full[k]) - start[k]
                 if inside > 0:
-                    needed[count] = float(inside) * float(amount[k])
-                    total += needed[count]
-                    count += 1
-            room = (until_end[b] - until_begin[a]) * (1 + 1e-9) + 1e-3
-            if total > room:
-                largest = np.sort(needed[:count])
-                gone = 0
-                while total > room:
-                    gone += 1
-                    total -= largest[count - gone]
-                most = max(most, gone)
+                    needed[at] = float(inside) * took[k]
+                    at += 1
+            largest, gone = np.sort(needed[:at]), 0
+            while worst > 0:
+                gone += 1
+                worst -= largest[at - gone]
+            most = max(most, gone)
     return most
+
+
+@njit(cache=True, nogil=True)
+def _usable(instant: int, edges: Int64s, so_far: Float64s, usable: Float64s) -> float:
+    """Quota × time between now and an instant that work can use."""
+    step = min(max(0, int(np.searchsorted(edges, instant, side="right")) - 1), len(usable) - 1)
+    return float(so_far[step] + usable[step] * (instant - edges[step]))

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from advisor.capacity_trials import HARD, QUICK, Trial, Trials, taken, use
+from advisor.capacity_trials import HARD, QUICK, USUAL, Trial, Trials, taken, use
 
 POINTS = 9
 """Points of a curve for which plans are made, beside those that the search has made."""
@@ -117,22 +117,25 @@ def _first(low: int, high: int, holds: Callable[[int], bool]) -> int:
 def _by_plans(trials: Trials, low: int, high: int, allowed: int) -> tuple[int, int]:
     """The least amount for which a plan is found, and the least that is not ruled out.
 
-    From ``low`` on upwards by steps that double, since plans are seldom far from the bound; then by bisection.
+    With quick plans from ``low`` on upwards, by steps that double, since plans are seldom far from the bound; then by
+    bisection, and what they leave open once more with better plans.
     """
     failed, step, probe = low - 1, 1, low
-    while (trial := trials.try_plan(probe, allowed)).missed > allowed:
+    while (trial := trials.try_plan(probe, allowed, QUICK)).missed > allowed:
         failed = probe
         low = probe + 1 if trial.least > allowed else low
         probe, step = min(high, probe + step), 2 * step
     needed = probe
-    while failed + 1 < needed:
-        middle = (failed + needed) // 2
-        trial = trials.try_plan(middle, allowed)
-        if trial.missed <= allowed:
-            needed = middle
-        else:
-            failed = middle
-            low = middle + 1 if trial.least > allowed else low
+    for effort in (QUICK, USUAL):
+        failed = failed if effort == QUICK else low - 1
+        while failed + 1 < needed:
+            middle = (failed + needed) // 2
+            trial = trials.try_plan(middle, allowed, effort)
+            if trial.missed <= allowed:
+                needed = middle
+            else:
+                failed = middle
+                low = max(low, middle + 1) if trial.least > allowed else low
     return needed, low
 
 

@@ -23,7 +23,7 @@ from solver.bound import certain
 from solver.decode import decode
 from solver.encode import encode
 from solver.plan import Plan
-from solver.planner import plans
+from solver.planner import CP_SAT_ROWS, plans
 from solver.problem import NEVER, Problem
 from solver.quota import Bools, Int64s
 from solver.schedule import Scheduler
@@ -34,6 +34,15 @@ Told = Callable[[str], None]
 
 QUICK, USUAL, HARD = 1, 2, 8
 """How hard it is tried to find a plan, and to prove that there is none, in times the effort."""
+
+MOST_ROWS = 2_000
+"""Rows up to which CP-SAT is asked for all but a quick plan; it builds no model of more."""
+
+ARRIVING = 0.1
+"""Share of rows that come later, from which on CP-SAT is asked instead of search."""
+
+EACH = 50
+"""CP-SAT's work for so many rows is the effort."""
 
 SMALL = 50
 """Rows up to which CP-SAT takes part even in a quick plan: it proves things."""
@@ -145,6 +154,10 @@ class Trials:
         budget = pb.Budget(wall_ms=self._most * effort, work_limit=self._effort * effort)
         if effort == QUICK and len(problem) > SMALL:
             request.policy.engine = pb.SEARCH
+        elif effort > QUICK and CP_SAT_ROWS < len(problem) <= MOST_ROWS and (problem.release > 0).mean() > ARRIVING:
+            # Search does not look ahead to what is yet to come; CP-SAT does.
+            request.policy.engine, effort = pb.CP_SAT, HARD
+            budget = pb.Budget(wall_ms=4 * self._most, work_limit=len(problem) * self._effort // EACH)
         self._told(f"{self.pool.flavor_name}: planning with {amount} {self.pool.resource_name} ...")
         best: Plan | None = None
         for plan in plans(problem, request.policy, budget, self._seed):
