@@ -104,7 +104,7 @@ def next_step(trials: Iterable[tuple[float, bool]], rules: Rules) -> Step:
     if _is_found(bracket(votes, rules.width), math.sqrt(low * high), rules):
         return Step(None, "the bracket is found")
     if len(done) >= rules.trials:
-        return Step(None, f"{rules.trials} trials were not enough (--max-trials)")
+        return Step(None, f"--max-trials {rules.trials} is used up")
     if high / low > 1.0 + rules.width / 2 and (middle := _rounded(math.sqrt(low * high))) not in votes:
         return Step(middle, f"between {low:g} and {high:g}")
     return _confirm(votes, math.sqrt(low * high), rules)
@@ -136,7 +136,7 @@ def _up(votes: Votes, low: float, rules: Rules, count: int) -> Step:
             return Step(low, "again, at the highest rate")
         return Step(None, f"the highest rate, {rules.most:g} a second, passes (--max-rate)")
     if count >= rules.trials:
-        return Step(None, f"{rules.trials} trials were not enough (--max-trials)")
+        return Step(None, f"--max-trials {rules.trials} is used up")
     return Step(min(_rounded(2 * low), rules.most), f"twice {low:g}")
 
 
@@ -146,7 +146,7 @@ def _down(votes: Votes, high: float, rules: Rules, count: int) -> Step:
             return Step(high, "again, at the lowest rate")
         return Step(None, f"the lowest rate, {rules.least:g} a second, fails (--min-rate)")
     if count >= rules.trials:
-        return Step(None, f"{rules.trials} trials were not enough (--max-trials)")
+        return Step(None, f"--max-trials {rules.trials} is used up")
     return Step(max(_rounded(high / 2), rules.least), f"half of {high:g}")
 
 

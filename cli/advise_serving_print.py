@@ -41,7 +41,7 @@ def as_data(found: Report, store: Store, name: str, why: str, *, void: bool) -> 
 
 
 def show(found: Report, store: Store, why: str, *, void: bool) -> None:
-    """A run for people: goodput by rate, then what it means."""
+    """A run for people: goodput by rate, then what it means; why it ended well, if it did."""
     from rich.console import Console
 
     console = Console(highlight=False)
@@ -59,7 +59,10 @@ def show(found: Report, store: Store, why: str, *, void: bool) -> None:
         typer.echo(line)
     count = len(store.trials)
     spoilt = f", {found.void} of them void" if found.void else ""
-    typer.echo(f"{count} trial{'' if count == 1 else 's'}{spoilt}, kept in {store.folder}. Ended: {why}.")
+    typer.echo(
+        f"{count} trial{'' if count == 1 else 's'}{spoilt}, kept in {store.folder}."
+        + (f" Ended: {why}." if why else "")
+    )
 
 
 def _bracket(found: Report) -> str:

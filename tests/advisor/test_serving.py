@@ -39,7 +39,7 @@ def test_an_overloaded_queue_fails_and_a_run_goes_on(tmp_path: Path) -> None:
     """A queue fails far above its limit and passes far below; all is kept; the next run starts where this one ended."""
     with serving(queue(2, lambda: 0.05, room=8)) as url:
         why, heard = run(options(url, GOALS, start=400.0, trials=1), tmp_path)
-        assert why == "1 trials were not enough (--max-trials)"
+        assert why == "--max-trials 1 is used up"
         assert [(trial.rate, trial.verdict) for trial in heard.trials] == [(400, "fail")]
         assert heard.trials[0].early
         assert heard.trials[0].errors["503"] > 10

@@ -75,7 +75,7 @@ def test_trials_may_run_out(limit: float) -> None:
     """With too few trials the bracket is as wide as it has become, and that is said."""
     trials, why = search(lambda rate: rate < limit, Rules(10, 0.1, 1e4, 0.1, 5))
     assert len(trials) == 5
-    assert why == "5 trials were not enough (--max-trials)"
+    assert why == "--max-trials 5 is used up"
 
 
 @given(st.lists(st.tuples(st.sampled_from([1.0, 2.0, 3.0, 4.0, 5.0, 5.5]), st.booleans()), max_size=30))

@@ -146,4 +146,4 @@ def test_the_page(server: str, tmp_path: Path) -> None:
             patch.chdir(ROOT)
             done = CliRunner().invoke(app, [*words, "--dir", str(tmp_path / "r"), *QUICK, "--max-trials", "1"])
         assert done.exit_code == 3, done.output
-        assert "1 trials were not enough" in done.stderr
+        assert "--max-trials 1 is used up" in done.stderr
