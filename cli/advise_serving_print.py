@@ -59,10 +59,8 @@ def show(found: Report, store: Store, why: str, *, void: bool) -> None:
         typer.echo(line)
     count = len(store.trials)
     spoilt = f", {found.void} of them void" if found.void else ""
-    typer.echo(
-        f"{count} trial{'' if count == 1 else 's'}{spoilt}, kept in {store.folder}."
-        + (f" Ended: {why}." if why else "")
-    )
+    ended = f" Ended: {why}." if why else ""
+    typer.echo(f"{count} trial{'' if count == 1 else 's'}{spoilt}, kept in {store.folder}.{ended}")
 
 
 def _bracket(found: Report) -> str:
