@@ -164,6 +164,50 @@ def _print_backlog(result: dict[str, Any]) -> None:
 
 
 @app.command()
+def kernel(
+    cases: Annotated[
+        list[str] | None,
+        typer.Option("-c", metavar="CASE", help="'100k tree', '1M flat' or '1M tree'; several times for several."),
+    ] = None,
+    runs: Annotated[int, typer.Option(min=1, help="Runs of which the median counts.")] = 3,
+    seed: Annotated[int, typer.Option(min=0, help="Which random instance.")] = 0,
+    output: Annotated[Output, typer.Option("--output", "-o", help="How to print it.")] = Output.TABLE,
+) -> None:
+    """Schedule generation for up to a million workloads, beside a plain scan.
+
+    Both find the same starts in time buckets, in this process; how many times as
+    fast the planner's kernel is has a bar, and so has the memory. About five
+    minutes with the defaults, nearly all of it the plain scan's.
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    from benchmarks.kernel import CASES, measure
+
+    names = cases or list(CASES)
+    if unknown := [name for name in names if name not in CASES]:
+        raise typer.BadParameter(f"no case {', '.join(unknown)}; there are {', '.join(CASES)}", param_hint="-c")
+    with _status(Console(stderr=True)) as say:
+        result = measure(names, runs, seed, say)
+    if output is Output.JSON:
+        typer.echo(json.dumps(result))
+    else:
+        table = Table(title=f"Schedule generation, median of {runs}", title_justify="left")
+        for column in ("case", "seconds", "wanted", "plain scan", "times as fast", "bar", "same starts"):
+            table.add_column(column, justify="left" if column == "case" else "right")
+        for name, told in result["figures"].items():
+            reference, least = result["reference"][name], result["bars"]["times as fast"]["least"][name]
+            seconds = f"{told['seconds']:.2f}", f"{reference['wanted']:g}", f"{reference['plain scan']:.2f}"
+            same = "yes" if told["same starts"] else "no"
+            table.add_row(name, *seconds, f"{told['times']:.1f}", f"≥ {least:g}", same)
+        memory = result["bars"]["peak MiB"]
+        Console().print(table, f"memory at its peak: {memory['is']:.0f} MiB (bar: ≤ {memory['most']})")
+        Console().print("" if result["holds"] else "[red]Not all bars hold.[/red]")
+    if not result["holds"]:
+        raise typer.Exit(BELOW_BAR)
+
+
+@app.command()
 def online(
     data: Annotated[
         Path,
