@@ -6,7 +6,9 @@ import math
 import random
 import selectors
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from decimal import Decimal, localcontext
+from multiprocessing import get_context
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -157,6 +159,16 @@ def test_theory_is_in_the_bracket_in_virtual_time(
     assert hits(brackets, [truth] * 10) >= 9, (truth, brackets)
 
 
+def in_real_time(url: str, number: int, folder: Path) -> tuple[Bracket, str]:
+    """One run, in a process of its own: one that keeps a trial must not make another late."""
+    asked = a_run(url, number)
+    with Store(folder) as store:
+        ended = asyncio.run(serving.measure(asked, store, Heard()))
+        found = report(store.trials, asked.service, 0.1, None)
+    print(number, found.bracket, ended.why, len(store.trials), flush=True)
+    return found.bracket, ended.why
+
+
 @pytest.mark.long
 @pytest.mark.timeout(7200)
 def test_theory_is_in_the_bracket(tmp_path: Path) -> None:
@@ -164,21 +176,12 @@ def test_theory_is_in_the_bracket(tmp_path: Path) -> None:
 
     It takes three quarters of an hour, and a machine that has nothing else to do.
     """
-
-    async def run(url: str, number: int, turn: asyncio.Semaphore) -> Bracket:
-        async with turn:
-            asked = a_run(url, number)
-            with Store(tmp_path / str(number)) as store:
-                ended = await serving.measure(asked, store, Heard())
-                found = report(store.trials, asked.service, 0.1, None)
-            print(number, found.bracket, ended.why, len(store.trials), flush=True)
-            return found.bracket
-
-    async def all_of(urls: list[str]) -> list[Bracket]:
-        turn = asyncio.Semaphore(AT_A_TIME)
-        return await asyncio.gather(*(run(url, number, turn) for number, url in enumerate(urls)))
-
     truth = [limit(mmc_beyond, 0.1, 4), limit(md1_beyond, 0.03, 1)] * 5
-    with queues("exponential", 4, 0.1, range(5)) as random_ones, queues("fixed", 1, 0.03, range(5)) as fixed_ones:
-        brackets = asyncio.run(all_of([url for pair in zip(random_ones, fixed_ones, strict=True) for url in pair]))
-    assert hits(brackets, truth) >= 9, list(zip(truth, brackets, strict=True))
+    with (
+        queues("exponential", 4, 0.1, range(5)) as random_ones,
+        queues("fixed", 1, 0.03, range(5)) as fixed_ones,
+        ProcessPoolExecutor(AT_A_TIME, mp_context=get_context("spawn")) as pool,
+    ):
+        urls = [url for pair in zip(random_ones, fixed_ones, strict=True) for url in pair]
+        runs = list(pool.map(in_real_time, urls, range(10), [tmp_path / str(number) for number in range(10)]))
+    assert hits([found for found, _ in runs], truth) >= 9, list(zip(truth, runs, strict=True))
