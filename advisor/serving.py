@@ -96,11 +96,12 @@ async def measure(options: Options, store: Store, tell: Tell) -> Step:
     store.begin(fingerprint)
     if store.void:
         raise Changed(store.void)
-    step = _next(store.trials, options.rules)
+    before = len(store.trials)
+    step = _next(store.trials, before, options.rules)
     if step.rate is None:
         return step
-    if store.trials:
-        tell.remark(f"going on after {len(store.trials)} trials in {store.folder}")
+    if before:
+        tell.remark(f"going on after {before} trials in {store.folder}")
     _warn_of_caches(options, tell)
     await _probe(options, tell)
     while step.rate is not None:
@@ -108,14 +109,20 @@ async def measure(options: Options, store: Store, tell: Tell) -> Step:
         if what := changes(fingerprint, await _fingerprint(options)):
             store.invalidate(what)
             raise Changed(what)
-        step = _next(store.trials, options.rules)
+        step = _next(store.trials, before, options.rules)
     return step
 
 
-def _next(trials: Sequence[Trial], rules: Rules) -> Step:
-    """The next trial; one that this machine has spoilt is repeated, but not for ever."""
+def _next(trials: Sequence[Trial], before: int, rules: Rules) -> Step:
+    """The next trial; one that this machine has spoilt is repeated, but not for ever.
+
+    Parameters
+    ----------
+    before
+        How many of the trials are of former runs: the machine may have been busier then.
+    """
     step = next_step([(trial.rate, trial.verdict == "pass") for trial in trials if trial.verdict != "void"], rules)
-    spoilt = sum(trial.verdict == "void" and trial.rate == step.rate for trial in trials)
+    spoilt = sum(trial.verdict == "void" and trial.rate == step.rate for trial in trials[before:])
     if step.rate is not None and spoilt >= _VOIDS:
         return Step(None, f"this machine is too slow to send {step.rate:g} requests a second")
     return step
@@ -136,7 +143,10 @@ async def _fingerprint(options: Options) -> Fingerprint:
     except NoFacts as error:
         raise CannotMeasure(str(error)) from None
     async with session() as connections:
-        server = await of_server(connections, options.target, options.profile.chats)
+        try:
+            server = await of_server(connections, options.target, options.profile.chats)
+        except NoFacts as error:
+            raise CannotMeasure(str(error)) from None
     return {**options.given, **machine, **facts, **server}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import os
@@ -21,12 +22,14 @@ if TYPE_CHECKING:
 Fingerprint = dict[str, str]
 """By what it is about, in words."""
 
+_PAUSES = (0.0, 1.0, 5.0)
+"""Seconds before each time that a server is asked what it is."""
 _PATIENCE = 30
 """Seconds for a question about hardware or configuration."""
 
 
 class NoFacts(RuntimeError):
-    """The command that tells facts about the server does not tell them."""
+    """Who should say what the server is does not say it."""
 
 
 def digest(value: Any) -> str:
@@ -74,7 +77,13 @@ def of_facts(command: str | None) -> Fingerprint:
 
 
 async def of_server(connections: aiohttp.ClientSession, target: Target, chats: bool) -> Fingerprint:
-    """What the server says about itself: its software, its models; nothing of what it does not say."""
+    """What the server says about itself: its software, its models; nothing of what it does not say.
+
+    Raises
+    ------
+    NoFacts
+        If it does not answer, or is too busy: that is no change.
+    """
     if not chats:
         return {}
     told: Fingerprint = {}
@@ -92,16 +101,25 @@ async def of_server(connections: aiohttp.ClientSession, target: Target, chats: b
 
 
 async def _get(connections: aiohttp.ClientSession, target: Target, path: str) -> Any:
+    """What the server says at a path; None if it has nothing there, or nothing that can be read."""
     import aiohttp
 
     patience = aiohttp.ClientTimeout(total=_PATIENCE)
-    try:
-        async with connections.get(
-            joined(target.url, path), headers=dict(target.headers), allow_redirects=False, timeout=patience
-        ) as response:
-            return json.loads(await response.content.read(1 << 20)) if response.status == 200 else None
-    except (aiohttp.ClientError, OSError, ValueError):
-        return None
+    why = ""
+    for pause in _PAUSES:
+        await asyncio.sleep(pause)
+        try:
+            async with connections.get(
+                joined(target.url, path), headers=dict(target.headers), allow_redirects=False, timeout=patience
+            ) as response:
+                if response.status != 429 and response.status < 500:
+                    return json.loads(await response.content.read(1 << 20)) if response.status == 200 else None
+                why = str(response.status)
+        except ValueError:
+            return None
+        except (aiohttp.ClientError, OSError) as error:
+            why = str(error) or type(error).__name__
+    raise NoFacts(f"the target cannot be asked for {path}: {why}")
 
 
 def changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:

@@ -4,15 +4,18 @@ import asyncio
 import gzip
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from serving_servers import Handler, Heard, options, queue, reply, serving
 
-from advisor.serving import CannotMeasure, Options, measure
+from advisor.serving import CannotMeasure, Options, _next, measure
 from advisor.serving_report import Hardware, report
+from advisor.serving_search import Rules
 from advisor.serving_store import Changed, Store
+from advisor.serving_trial import Trial
 from advisor.success import read_success
 
 GOALS = "{goals: {endToEnd: {p90: 1s}}, timeout: 5s}"
@@ -128,6 +131,44 @@ def test_a_change_voids_the_run(tmp_path: Path) -> None:
         with pytest.raises(Changed):
             run(asked, tmp_path)
     assert json.loads((tmp_path / "run.json").read_text())["void"]
+
+
+def test_a_server_that_is_busy_has_not_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that does not say what it is, for the moment, is asked again; if it never does the run ends, not void."""
+    monkeypatch.setattr("advisor.serving_fingerprint._PAUSES", (0.0, 0.01, 0.01))
+    asked_for: list[str] = []
+
+    async def handle(asked: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        if asked["_path"] == "/v1/models":
+            asked_for.append(asked["_path"])
+            if len(asked_for) == 2 or len(asked_for) > 4:
+                return await reply(writer, b"busy", "503 Service Unavailable")
+            return await reply(writer, {"data": [{"id": "small"}]})
+        if asked["_path"] == "/version":
+            return await reply(writer, b"", "404 Not Found")
+        return await reply(writer, {"choices": [{"message": {"content": "4"}}]})
+
+    with serving(handle) as url:
+        asked = options(url, GOALS, '{"prompt": "2+2?"}', model="small", start=4.0, trials=5)
+        with pytest.raises(CannotMeasure, match="the target cannot be asked for /v1/models: 503"):
+            run(asked, tmp_path)
+    with Store(tmp_path) as store:
+        assert [trial.verdict for trial in store.trials] == ["pass", "pass", "pass"]
+        assert not store.void
+
+
+def test_a_busy_machine_ends_a_run_and_may_try_again() -> None:
+    """Three trials at a rate that this machine has spoilt are enough; a later run gives it three more."""
+    rules = Rules(4.0, 0.1, 100.0, 0.1, 40)
+    void = [replace(a_trial(k), verdict="void") for k in range(3)]
+    assert _next(void[:2], 0, rules).rate == 4.0
+    assert _next(void, 0, rules).why == "this machine is too slow to send 4 requests a second"
+    assert _next(void, 3, rules).rate == 4.0
+    assert _next([*void, a_trial(3)], 3, rules).rate == 8.0
+
+
+def a_trial(number: int) -> Trial:
+    return Trial(number, 4.0, "", 0, 1.0, 4, 4, 4, 4, None, {}, {}, {}, 1.0, 0.0, "", "pass", ())
 
 
 def test_lengths_of_trials() -> None:
