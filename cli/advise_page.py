@@ -147,6 +147,9 @@ def page(
     if context.invoked_subcommand is not None:
         return
     console = Console(stderr=True, soft_wrap=True, highlight=False)
+    said = context.get_parameter_source("ledger")
+    if files and since is None and said is not None and said.name == "ENVIRONMENT":
+        ledger = None  # files are what is asked about, whatever ledger there is
     past = ledger is not None or export is not None
     if since is not None and not past:
         raise typer.BadParameter("needs to know where the past is: --ledger PATH, or --export", param_hint="--since")
@@ -252,7 +255,7 @@ def _fit(asked: _Asked, seen: Seen, question: Question, answers: Sequence[Capaci
     measure_busy(usage, seen, asked.servers, asked.sources)
     judge, told = judge_of(asked.success, seen, asked.servers, asked.sources)
     asked.remarks += [*usage.remarks, *(told.remarks if told else ())]
-    hours = (seen.now - seen.window.start) / HOUR
+    hours = (asked.source.instant - seen.window.start) / HOUR
     there = sum(answer.pool.now for answer in answers) * hours if question.known and answers else None
     return fit(usage, seen.entries, judge, there, asked.prices.listed), judge
 
