@@ -34,8 +34,10 @@ def rule_plans(scheduler: Scheduler, policy: pb.Policy) -> Iterator[Plan]:
         yield finish(scheduler, scheduler.schedule(tail), "greedy/weighted-lateness")
         shortest = work.rows[np.lexsort((work.rows, work.energy, ~work.aged))]
         yield finish(scheduler, scheduler.schedule(shortest), "greedy/shortest")
+    quick = True
     for name, order in orders(scheduler, work):
-        yield finish(scheduler, scheduler.schedule(order, tail), f"greedy/{name}")
+        yield finish(scheduler, scheduler.schedule(order, tail, quick=quick), f"greedy/{name}")
+        quick = False
 
 
 def orders(scheduler: Scheduler, work: Work) -> Iterator[tuple[str, Int64s]]:

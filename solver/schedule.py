@@ -28,12 +28,15 @@ NEAR = 3 / 4
 """Part of the buckets that is spent, evenly, on the time that all work should take; the rest reaches to the horizon."""
 
 
-MOST_ENTRIES = 1 << 24
-"""Most entries of the table of use by slot and bucket: 128 MB."""
+MOST_ENTRIES = 1 << 23
+"""Most entries of the table of use by slot and bucket, or instant: 64 MB."""
 
+ROUNDING, FEWEST_BUCKETS, MOST_BUCKETS = 0.02, 2_048, 1 << 16
+"""Length of a bucket, in parts of a mean run time. A row loses half a bucket on average, so one per cent of the quota
+× time is lost where there are buckets enough. (With 100,000 rows in too few buckets, a third of the work was late.)"""
 
-EXACT_ROWS = 20_000
-"""Most rows that are placed at exact instants; with more it takes too long."""
+FEW_ROWS, MOST_ROWS, MOST_SPANNED = 2_000, 20_000, 150
+"""Rows that are placed at exact instants: a few always; more, when each lasts for no more instants than this."""
 
 
 class Starts(NamedTuple):
@@ -97,7 +100,9 @@ class Scheduler:
         self.edge = edges(problem, self.compact)
         self.hints = make_hints(self.compact.needs, problem.duration)
         self.held: Held = self.compact.held
-        self._use = make_use(self.compact.slots, self.held, self.edge)
+        spanned = 2 * len(problem) * _mean_length(problem) / max(1.0, work_span(problem, self.compact))
+        self._exact = len(problem) <= FEW_ROWS or (len(problem) <= MOST_ROWS and spanned <= MOST_SPANNED)
+        self._use: Int64s | None = None
         self._line: tuple[Board, Line] | None = None
         self.fixed = Starts(np.full(len(problem), -1, dtype=np.int64), np.full(len(problem), -1, dtype=np.int32))
         others = np.flatnonzero(problem.state != State.PENDING)
@@ -111,10 +116,9 @@ class Scheduler:
         start, option = self.schedule(turn)
         self.fixed.start[others], self.fixed.option[others] = start[others], option[others]
         self.held = self.with_rows(self.held, others, start, option)
-        self._use = make_use(self.compact.slots, self.held, self.edge)
         strict = others[self.rows.queue[others] >= 0]
         np.maximum.at(self.floor, self.rows.queue[strict], start[strict])
-        self._line = None
+        self._line = self._use = None
 
     def options_of(self, row: int) -> range:
         """Options of a row."""
@@ -140,7 +144,9 @@ class Scheduler:
             np.concatenate([held.end, (start + self.problem.length(option))[row]]),
         ).by_start()
 
-    def schedule(self, order: Int64s, tail: Int64s | None = None, held: Held | None = None) -> Starts:
+    def schedule(
+        self, order: Int64s, tail: Int64s | None = None, held: Held | None = None, quick: bool = False
+    ) -> Starts:
         """Place rows in an order.
 
         Parameters
@@ -152,13 +158,15 @@ class Scheduler:
             order of ``tail``, which must have all rows that are to be placed.
         held
             What is in use, if more than by default.
+        quick
+            Rather soon than well, when there is very much work.
 
         Returns
         -------
         Starts
             Of the rows placed; −1 for all others.
         """
-        first, option = self._at_instants(order, tail, held) or self.in_buckets(order, tail, held)
+        first, option = self._at_instants(order, tail, held) or self.in_buckets(order, tail, held, quick)
         placed = order if tail is None else tail
         rank = np.empty(len(self.problem), dtype=np.int64)
         rank[placed] = np.arange(len(placed))
@@ -199,8 +207,8 @@ class Scheduler:
     def _at_instants(self, order: Int64s, tail: Int64s | None, held: Held | None) -> Starts | None:
         """The first pass of :meth:`schedule` at exact instants; nothing where that would take too long."""
         n, slots = len(self.problem), len(self.compact.slots.up)
-        instants = n + 2 * len((self.held if held is None else held).slot) + n
-        if n > EXACT_ROWS or instants * max(1, slots) > MOST_ENTRIES:
+        instants = 2 * (n + len((self.held if held is None else held).slot))
+        if instants * max(1, slots) > MOST_ENTRIES or not self._exact:
             return None
         if held is None and self._line is None:
             self._line = self.line()
@@ -215,11 +223,19 @@ class Scheduler:
             keep(line, marks)
         return Starts(np.where(start < 0, NEVER, start), option)
 
-    def in_buckets(self, order: Int64s, tail: Int64s | None = None, held: Held | None = None) -> Buckets:
+    def in_buckets(
+        self, order: Int64s, tail: Int64s | None = None, held: Held | None = None, quick: bool = False
+    ) -> Buckets:
         """The first pass of :meth:`schedule` when there is very much work."""
         problem, (slots, needs, *_) = self.problem, self.compact
-        use = self._use.copy() if held is None else make_use(slots, held, self.edge)
-        floor = np.searchsorted(self.edge, self.floor).astype(np.int64)
+        edge = self.edge if not quick else edges(problem, self.compact, FEWEST_BUCKETS)
+        if held is None and not quick:
+            if self._use is None:
+                self._use = make_use(slots, self.held, edge)
+            use = self._use.copy()
+        else:
+            use = make_use(slots, self.held if held is None else held, edge)
+        floor = np.searchsorted(edge, self.floor).astype(np.int64)
         table = np.zeros(self.hints.size, dtype=np.int32)
         bucket = np.full(len(problem), -1, dtype=np.int32)
         option = np.full(len(problem), -1, dtype=np.int32)
@@ -227,11 +243,11 @@ class Scheduler:
         for rows, due in [(order, never)] if tail is None else [(order, problem.due), (tail, never)]:
             waiting = rows[bucket[rows] < 0]
             place(
-                slots, needs, self.hints, self.rows, self.edge, use, waiting, due, floor, table, bucket, option,
+                slots, needs, self.hints, self.rows, edge, use, waiting, due, floor, table, bucket, option,
                 self.stop,
             )  # fmt: skip
         placed = order if tail is None else tail
-        bucket[placed] = np.where(bucket[placed] < 0, len(self.edge) - 1, bucket[placed])
+        bucket[placed] = np.where(bucket[placed] < 0, len(edge) - 1, bucket[placed])
         return Buckets(bucket, option)
 
     def exactly(
@@ -294,19 +310,27 @@ def _strict_queues(problem: Problem) -> Int32s:
 def edges(problem: Problem, compact: Compact, buckets: int | None = None) -> Int64s:
     """Bucket borders: even over the time that all work should take, then ever longer up to the horizon.
 
-    How many ``buckets``: the more the finer; if not given, it goes by the number of rows.
+    How many ``buckets``: the more the finer; if not given, it goes by how long a row takes.
     """
+    reach = work_span(problem, compact)
     if buckets is None:
-        buckets = int(np.clip((1 << 21) // max(1, len(problem)), 2048, 16384))
+        length = max(1.0, ROUNDING * _mean_length(problem))
+        buckets = int(np.clip(reach / NEAR / length, FEWEST_BUCKETS, MOST_BUCKETS))
     buckets = min(buckets, max(256, MOST_ENTRIES // max(1, len(compact.slots.up))))
     near = int(buckets * NEAR)
-    span = max(float(near), min(float(problem.horizon), work_span(problem, compact)))
+    span = max(float(near), min(float(problem.horizon), reach))
     even = np.arange(near + 1, dtype=np.float64) * (span / near)
     # From there on each bucket is longer than the one before it by the factor that reaches the horizon.
     far = np.geomspace(span, max(float(problem.horizon), 2 * span), buckets - near + 1)[1:]
     edge = np.unique(np.ceil(np.concatenate([even, far])).astype(np.int64))
     edge[-1] = max(edge[-1], problem.horizon)
     return edge
+
+
+def _mean_length(problem: Problem) -> float:
+    """How long a row takes, the mean weighted by what it takes of quota."""
+    total = float(problem.size.sum())
+    return float(problem.size @ problem.shortest) / total if total > 0 else 1.0
 
 
 def work_span(problem: Problem, compact: Compact) -> float:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from naive_nodes import Pods, pods_of_assignment, pods_of_option, within_counts
 from small_requests import NOW, add, request, requests
 
+from benchmarks.backlog import instance
 from solver.api import planner_pb2 as pb
 from solver.buckets import make_use, place
 from solver.decode import decode
@@ -284,3 +285,11 @@ def test_time_jumps_over_what_is_held():
     asked.reservations.add(node="q", amount=4, start_ms=NOW + 1, end_ms=NOW + 3)
     scheduler = Scheduler(decode(asked))
     assert scheduler.exactly(scheduler.ours).start.tolist() == [5]
+
+
+def test_buckets_are_short_beside_run_times():
+    """However long the backlog is, a bucket is a small part of the time that a row takes."""
+    for n in (300, 3_000):
+        problem = decode(instance(n, 1.1, seed=1))
+        edge = Scheduler(problem).edge
+        assert edge[1] - edge[0] <= 0.025 * float(problem.size @ problem.duration) / float(problem.size.sum())
