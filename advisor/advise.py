@@ -44,7 +44,11 @@ def _verdict(facts: Facts, findings: Sequence[Finding], remedies: Sequence[Remed
     reasons = [_too_early(facts, remedy, remedies) for remedy in buying]
     for remedy, reason in zip(buying, reasons, strict=True):
         if not reason:
-            extra = f" for {remedy.extra:g} more deadlines met" if remedy.extra and remedy.cause is Cause.TIMING else ""
+            extra = (
+                f" for {remedy.extra:g} more {'deadline' if remedy.extra == 1 else 'deadlines'} met"
+                if remedy.extra and remedy.cause is Cause.TIMING
+                else ""
+            )
             return Verdict.YES, f"Buy: {remedy.name}{extra}; {remedy.evidence}, and nothing cheaper is known to help."
     if reasons:
         return Verdict.NOT_YET, f"Do not buy yet: {reasons[0]}."

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from advisor.advise_facts import Cause, Facts, Finding, Remedy, Standing, Sure
 from advisor.advise_fit import IN_VAIN
+from advisor.capacity import Capacity, unit_of
 
 MUCH = 0.05
 """GPU time that brings nothing is worth a remedy from this part of what was granted on."""
@@ -34,7 +35,7 @@ def timing_finding(facts: Facts) -> Finding:
         proof = f"proved: not fewer than {found.at_least}"
         if answer.deadlines:
             evidence.append(
-                f"{answer.where}: of {answer.pool.now} {answer.unit} {found.needed} are needed, {proof}; "
+                f"{answer.where}: of {_count(answer, answer.pool.now)} {found.needed} are needed, {proof}; "
                 f"{answer.at_once} to run all at once"
             )
     if not without and not timing.rescued:
@@ -72,7 +73,7 @@ def capacity_remedies(facts: Facts) -> list[Remedy]:
         word = f"proved: {pool.now} cannot do" if proved else f"no plan was found that does with {pool.now}"
         remedies.append(
             Remedy(
-                f"{more} more {answer.unit} in {answer.where}",
+                f"{more} more {unit_of(pool.resource_name, more)} in {answer.where}",
                 Cause.TIMING,
                 extra=extra,
                 cost=None if price is None else price * hours,
@@ -234,6 +235,10 @@ def fit_remedies(facts: Facts) -> list[Remedy]:
             )
         )  # fmt: skip
     return remedies
+
+
+def _count(answer: Capacity, count: int) -> str:
+    return f"{count} {unit_of(answer.pool.resource_name, count)}"
 
 
 def _deadlines(count: int) -> str:

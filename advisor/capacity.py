@@ -65,8 +65,8 @@ class Capacity:
     ----------
     at_once
         The least with which everything that counts starts as soon as it is there.
-    largest
-        Jobs that need more than what is held already, each by itself, if they decide.
+    held, lowest
+        The most that is in use, or kept free, already; and the least with which every job can run at all.
     deadlines
         That count: of work that waits and could meet them with plenty of the pool, as far as that can be said for
         sure.
@@ -82,6 +82,7 @@ class Capacity:
     least: Least
     at_once: int
     held: int
+    lowest: int
     deadlines: int
     now: int
     span: int
@@ -195,6 +196,7 @@ def _answer(trials: Trials, request: pb.PlanRequest, names: Sequence[str], share
         least=found,
         at_once=max(found.needed, trials.at_once()),
         held=trials.lowest.held,
+        lowest=trials.lowest.amount,
         deadlines=len(trials.due),
         now=max((point.met for point in found.curve if point.amount <= trials.pool.now), default=0),
         span=span,
@@ -226,7 +228,7 @@ def _best_effort(trials: Trials, request: pb.PlanRequest, found: Least, span: in
     trial = trials.try_plan(found.needed)
     times, changes = use(trial.problem, pool, trial.plan)
     taken = np.cumsum(changes)[:-1] @ np.diff(np.minimum(times, span)) if len(times) else 0
-    room = max(0.0, found.needed * span - float(taken) / pool.unit) / HOUR
+    room = max(0.0, (found.needed + pool.elsewhere) * span - float(taken) / pool.unit) / HOUR
     return BestEffort(len(asked), round(hours, 2), round(room, 2))
 
 

@@ -98,6 +98,8 @@ def _today(answer: Capacity) -> str:
 
 def _proof(answer: Capacity) -> str:
     found = answer.least
+    if found.needed == answer.lowest > answer.held:
+        return f"Fewer than {found.needed} cannot do: not every job could run at all."
     if found.proven:
         return f"Fewer than {found.needed} cannot do: proved."
     last = found.needed - 1

@@ -57,7 +57,7 @@ def show(answers: Sequence[Capacity], asked: Question, prices: Prices, console: 
 def _notes(answers: Sequence[Capacity], asked: Question, prices: Prices) -> Iterator[str]:
     for line in asked.counted:
         yield f"Counted: {line}."
-    if asked.missed is not None:
+    if asked.missed is not None and answers:
         yield f"In fact {len(asked.missed)} of these deadlines {'was' if len(asked.missed) == 1 else 'were'} missed."
     if any(answer.deadlines and prices.of(answer) is None for answer in answers):
         yield "No price is known, so none per extra deadline (--price 2.50, of one for an hour; --prices FILE)."

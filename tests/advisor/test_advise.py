@@ -99,7 +99,7 @@ def test_more_is_bought_when_nothing_cheaper_helps() -> None:
     """Planned, proved to be too little, and what is there brings results: buy one, for one deadline more."""
     advice = advise(planned_already(pairs(3), fit=used()))
     assert advice.verdict is Verdict.YES
-    assert advice.told.startswith("Buy: 1 more GPUs in flavor gpu of ClusterQueue q for 1 more deadlines met; ")
+    assert advice.told.startswith("Buy: 1 more GPU in flavor gpu of ClusterQueue q for 1 more deadline met; ")
 
 
 def test_not_while_it_is_unknown_what_gpus_are_used_for() -> None:
@@ -147,7 +147,7 @@ def test_hardware_comes_last(
     advice = advise(replace(asked, timing=late, fit=found if known else None, prices=[price], demands=demands))
     free = [r for r in advice.remedies if not r.buying and r.sure >= Sure.SHOWN and r.extra]
     if free:
-        assert "more GPUs" not in advice.told.split(";")[0] or advice.verdict is not Verdict.YES
+        assert "more GPU" not in advice.told.split(";")[0] or advice.verdict is not Verdict.YES
     if advice.verdict is Verdict.YES:
         assert advice.told.startswith("Buy: ")
         assert known or advice.told.startswith("Buy: 2 more servers")

@@ -68,6 +68,7 @@ def test_a_job_larger_than_the_quota_is_part_of_the_answer() -> None:
     answer = ask(request)
     assert (answer.least.needed, answer.least.proven) == (16, True)
     assert "job w4 sets the peak" in sentence(answer)
+    assert "Fewer than 16 cannot do: not every job could run at all." in details(answer)
     assert answer.now == 4
 
 
@@ -126,6 +127,7 @@ def test_a_cohort_is_asked_as_a_whole_and_one_queue_alone() -> None:
     assert (whole.least.needed, whole.at_once, whole.pool.now) == (4, 8, 6)
     assert (alone.least.needed, alone.at_once, alone.pool.now) == (1, 5, 3)
     assert any("it may borrow what it may today" in line for line in details(alone))
+    assert alone.best_effort.room == whole.best_effort.room  # four in all either way
 
 
 def test_a_limit_on_borrowing_counts() -> None:
