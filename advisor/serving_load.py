@@ -108,7 +108,7 @@ class Watch(Protocol):
         Parameters
         ----------
         under_way
-            Of each request that has been due: how many seconds ago, and whether its answer has begun.
+            Of each request that has been due: seconds since it was sent, and whether its answer has begun.
         """
 
 
@@ -199,11 +199,12 @@ class _Trial:
                 elapsed = time.perf_counter() - self._start
                 progress(min(1.0, max(0.0, (elapsed + load.warm_up) / (load.seconds + load.warm_up))))
                 while seen < len(self._samples):
-                    watch.add(self._samples[seen])
+                    watch.add(self._blamed(self._samples[seen]))
                     seen += 1
                 now = time.perf_counter()
                 flights = [flight for flight in self._measured.values() if now > flight.due]
-                if reason := watch.hopeless([(now - flight.due, flight.answer.first > 0) for flight in flights]):
+                # From when it was sent: what this machine was late with is no reason to give up.
+                if reason := watch.hopeless([(now - (f.sent or now), f.answer.first > 0) for f in flights]):
                     self._samples += [self._sample(flight, now - flight.due) for flight in flights]
                     break
         finally:

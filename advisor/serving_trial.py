@@ -119,7 +119,10 @@ def misses_allowed(share: float, count: int) -> int:
 
 
 class GoalWatch:
-    """Counts misses while a trial runs, to end it once the goals are out of reach for certain."""
+    """Counts misses while a trial runs, to end it once the goals are out of reach for certain.
+
+    What this machine took of a request does not count here: it may make a trial void, but never end it.
+    """
 
     def __init__(self, service: Service, planned: int) -> None:
         self._service = service
@@ -139,7 +142,7 @@ class GoalWatch:
         self._unanswered += faulty
         for goal, name, limit, _ in self._limits:
             time = took(sample, goal, faulty)
-            if time is not None and time > limit:
+            if time is not None and time - sample.lag * 1000 > limit:
                 self._missed[goal, name] += 1
 
     def hopeless(self, under_way: Sequence[tuple[float, bool]]) -> str:
@@ -204,7 +207,7 @@ def judged(
         reasons.append(f"response times grew {growth:.1f} times through the trial: it does not keep up")
     verdict: Verdict = "fail" if reasons else "pass"
     most = max(0.002, _LATE * _shortest(service) / 1000)
-    if reasons and lag > most and not _misses(observed, faults, service, scores, most):
+    if reasons and not observed.hopeless and lag > most and not _misses(observed, faults, service, scores, most):
         verdict = "void"
         reasons.insert(0, f"this machine was too slow: up to {format_duration(_ms(lag))} late with 99 % of requests")
     if unsent := sum(sample.error == NO_SOCKETS for sample in samples):

@@ -102,6 +102,10 @@ def test_a_generator_that_is_late_spoils_a_trial() -> None:
     assert found.reasons[0] == "this machine was too slow: up to 300ms late with 99 % of requests"
     assert trial([replace(each, end_to_end=4.0) for each in late]).verdict == "fail"
     assert trial([replace(each, end_to_end=0.9) for each in late]).verdict == "pass"
+    watch = GoalWatch(P90, 100)
+    for each in late:
+        watch.add(each)
+    assert not watch.hopeless([])
     goals = service("{goals: {endToEnd: {p90: 1s}}, quality: {threshold: 0.9, judge: {kind: exact}}}")
     bunched = [sample(k, 0.5, lag=0.3 if k % 10 == 0 else 0.0) for k in range(100)]
     assert trial(bunched, goals, {k: float(k % 5 > 0) for k in range(100)}).verdict == "void"
