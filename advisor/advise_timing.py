@@ -99,7 +99,7 @@ def timing(
     sure = int(certain(scheduler)[0].sum()) - int(alone.sum())
     least = max(sure, least_late(scheduler) - int(alone.sum()))
     best: Plan | None = None
-    for plan in plans(problem, asked.policy, pb.Budget(work_limit=effort, wall_ms=20_000), seed):
+    for plan in plans(problem, asked.policy, pb.Budget(work_limit=effort, wall_ms=60_000), seed):
         best = plan
         least = max(least, round(plan.bound) - int(alone.sum()))
         if round(plan.objective.late_weight) - int(alone.sum()) <= least:

@@ -108,7 +108,7 @@ class Trials:
         pool: Pool,
         *,
         effort: int,
-        most: int = 5_000,
+        most: int = 20_000,
         seed: int = 0,
         told: Told = lambda text: None,
     ) -> None:
@@ -157,7 +157,7 @@ class Trials:
         elif effort > QUICK and CP_SAT_ROWS < len(problem) <= MOST_ROWS and (problem.release > 0).mean() > ARRIVING:
             # Search does not look ahead to what is yet to come; CP-SAT does.
             request.policy.engine, effort = pb.CP_SAT, HARD
-            budget = pb.Budget(wall_ms=4 * self._most, work_limit=len(problem) * self._effort // EACH)
+            budget = pb.Budget(wall_ms=HARD * self._most, work_limit=len(problem) * self._effort // EACH)
         self._told(f"{self.pool.flavor_name}: planning with {amount} {self.pool.resource_name} ...")
         best: Plan | None = None
         for plan in plans(problem, request.policy, budget, self._seed):
