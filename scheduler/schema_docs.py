@@ -30,7 +30,7 @@ def _of(whole: dict[str, Any], part: dict[str, Any], prefix: str = "") -> Iterat
 def _inner(whole: dict[str, Any], field: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
     """The mapping that a field holds, and how a path goes on into it."""
     for step, holder in (
-        (".", field),
+        *((".", option) for option in (field, *field.get("anyOf", ()))),
         (".NAME.", field.get("additionalProperties") or {}),
         ("[].", field.get("items") or {}),
     ):
@@ -56,12 +56,19 @@ def _allowed(field: dict[str, Any]) -> str:
         return "time: `2026-12-01T06:00:00Z`"
     if field.get("type") == "boolean":
         return "`true`, `false`"
-    if field.get("type") == "number":
-        if "exclusiveMinimum" in field:
-            return f"number: between {field['exclusiveMinimum']:g} and {field['exclusiveMaximum']:g}"
-        most = f" to {field['maximum']:g}" if "maximum" in field else " or more"
-        return f"number: {field['minimum']:g}{most}"
+    if field.get("type") in ("number", "integer"):
+        return _range(field)
     return "text"
+
+
+def _range(field: dict[str, Any]) -> str:
+    above, below = field.get("exclusiveMinimum"), field.get("exclusiveMaximum")
+    if above is not None and below is not None:
+        return f"number: between {above:g} and {below:g}"
+    least = f"{field['minimum']:g}" if above is None else f"more than {above:g}"
+    if "maximum" in field:
+        return f"number: {least} to {field['maximum']:g}"
+    return f"number: {least}" if above is not None else f"number: {least} or more"
 
 
 def _default(field: dict[str, Any]) -> str:
