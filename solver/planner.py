@@ -143,3 +143,5 @@ def warm_up() -> None:
     problem = decode(request)
     for last in plans(problem, request.policy, pb.Budget(work_limit=10)):
         encode(problem, last, request.policy)
+    scheduler = Scheduler(problem)
+    scheduler.in_buckets(scheduler.ours, scheduler.ours)

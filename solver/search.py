@@ -3,7 +3,7 @@
 A step moves one row of the order (or swaps two), makes the schedule anew from there on, and is kept when the plan is no
 worse, or hardly. To make the whole schedule anew is what counts: all that follows moves to the front into the room that
 a step makes. When steps have gained nothing for long, some rows are swapped whatever that costs and a new round begins,
-from the better of the last two rounds' orders: with public instances this finds more optima than annealing does.
+from the best order so far: with public instances this finds more optima than annealing does.
 
 Levels are searched one after another: first late weight, then tardiness, then starts; a step that makes a level above
 worse is not taken. Schedules are those of :mod:`solver.timeline`.
@@ -163,19 +163,18 @@ class _Search:
             order, value, self._late(board, order), order.copy(), value.copy(), most, np.zeros(1, dtype=np.int64),
             np.full(1, np.inf), self.start, self.option, self.random, stop,
         )  # fmt: skip
-        last, worth = order.copy(), value.copy()
         patience, kicks = PATIENCE * free * free // 2, KICKS[0] + free // KICKS[1]
         enough = STEPS_PER_PAIR * free * free // 2 * len(order)
-        done = 0
+        done = swaps = 0
         while done < enough and not limit.over() and not stop[0] and round_.best[focus] > least:
             rows = int(min(CHUNK, enough - done, limit.work_left() * UNIT + 1))
-            placed = _descend(board, self.line, self.marks, round_, fixed, focus, heat, rows, patience)
+            placed = _descend(board, self.line, self.marks, round_, fixed, focus, heat, rows, patience, swaps)
+            swaps = 0
             if round_.idle[0] >= patience:
-                if value[focus] <= worth[focus]:
-                    last[:], worth[:] = order, value
-                order[:], value[:] = last, worth
+                if value[focus] > round_.best[focus]:
+                    order[:], value[:] = round_.best_order, round_.best
                 self.marks.good[0], round_.idle[0], round_.least[0] = 1, 0, np.inf
-                placed += _kick(board, self.line, self.marks, round_, fixed, focus, kicks)
+                swaps = kicks
             done += placed
             limit.spend(placed / UNIT)
         if round_.best[focus] < begun or focus == LATE:
@@ -294,6 +293,7 @@ def _descend(
     heat: float,
     enough: int,
     patience: int,
+    kicks: int,
 ) -> int:
     """Steps until ``enough`` rows are placed, or a little more, or until nothing is gained; how many were placed.
 
@@ -305,11 +305,25 @@ def _descend(
         A step that is worse by so much is kept about one time in three.
     patience
         Steps without gain after which a round is over.
+    kicks
+        Before that so many rows are swapped with others nearby, whatever that costs on the level in focus.
     """
     order, value, late, random = at.order, at.value, at.late, at.random
     free = len(order) - fixed
     done = 0
     while done < enough and at.idle[0] < patience:
+        if kicks > 0:
+            kicks -= 1
+            i = fixed + int(_chance(random) * free)
+            j = min(max(_near(i, max(2, free // 5), random), fixed), len(order) - 1)
+            at.most[focus] = np.inf
+            if i != j:
+                placed = _try(board, line, marks, at, i, j, True)
+                done += abs(placed)
+                if placed > 0:
+                    value[:] = line.total
+            if kicks > 0 and at.stop[0] == 0:
+                continue
         at.idle[0] += 1
         i = fixed + int(_chance(random) * free)
         if focus == LATE and _chance(random) < 0.7:
@@ -340,24 +354,6 @@ def _descend(
         if value[focus] < at.best[focus]:
             at.best[:] = value
             at.best_order[:] = order
-    return done
-
-
-@njit(cache=True, nogil=True)
-def _kick(board: Board, line: Line, marks: Marks, at: _Round, fixed: int, focus: int, times: int) -> int:
-    """Swap some rows with others nearby, whatever that costs on the level in focus; how many rows were placed."""
-    order = at.order
-    free = len(order) - fixed
-    done = 0
-    at.most[focus] = np.inf
-    for _ in range(times):
-        i = fixed + int(_chance(at.random) * free)
-        j = min(max(_near(i, max(2, free // 5), at.random), fixed), len(order) - 1)
-        if i != j:
-            placed = _try(board, line, marks, at, i, j, True)
-            done += abs(placed)
-            if placed > 0:
-                at.value[:] = line.total
     return done
 
 
