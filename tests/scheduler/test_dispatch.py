@@ -518,7 +518,8 @@ def test_turns() -> None:
 
 
 @pytest.mark.long
-@settings(max_examples=20_000, deadline=None)
+@pytest.mark.timeout(1800)
+@settings(max_examples=10_000, deadline=None)
 @given(cases())
 def test_the_rule_many_times(case: tuple[list[Queue], list[Row]]) -> None:
     """The same as :func:`test_the_rule`, far more often."""
