@@ -46,7 +46,7 @@ def alice(team: Team, wait_until: Any) -> Callable[..., Any]:
     api, rbac = team.cluster.api, f"/apis/rbac.authorization.k8s.io/v1/namespaces/{team.name}"
     verbs = ["create", "delete", "get", "list", "patch", "update", "watch"]
     rules = [
-        {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": verbs},
+        {"apiGroups": ["batch"], "resources": ["jobs", "jobs/status"], "verbs": verbs},
         {"apiGroups": ["kueue.x-k8s.io"], "resources": ["workloads"], "verbs": verbs},
     ]
     api("POST", f"{rbac}/roles", {"metadata": {"name": "editor"}, "rules": rules})
@@ -160,9 +160,10 @@ def test_jobs_without_a_queue_are_left_alone(team: Team) -> None:
 def test_users_may_not_release(team: Team, alice: Any, left: str | None) -> None:
     """Who may edit a Job may still not take our gate off it, in whatever way."""
     team.job("a")
-    with pytest.raises(ApiError, match=r'alice may not \(that takes the RBAC verb "ungate" on jobs\)') as refused:
-        alice("PATCH", f"{team.jobs}/a", gate_patch(left))
-    assert refused.value.status == 403
+    for path in ("a", "a/status"):
+        with pytest.raises(ApiError, match=r'alice may not \(that takes the RBAC verb "ungate" on jobs\)') as refused:
+            alice("PATCH", f"{team.jobs}/{path}", gate_patch(left))
+        assert refused.value.status == 403
     assert gates_of(team.get_job("a")) == [GATE]
 
 

@@ -16,6 +16,7 @@ from scheduler.kinds import OBSERVED, ROOTS, RootKind
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 ALL = {(root.group, root.version.partition("/")[2], root.plural) for root in ROOTS}
 WORKLOADS = ("kueue.x-k8s.io", "v1beta2", "workloads")
+JOB_STATUS = ("batch", "v1", "jobs/status")
 
 
 def documents(file: str) -> list[dict[str, Any]]:
@@ -49,7 +50,7 @@ def test_every_kind_is_gated() -> None:
 
 @pytest.mark.parametrize(
     ("guard", "also"),
-    [("ungate", {WORKLOADS}), ("controller", {WORKLOADS}), ("waiting-jobs", set()), ("late-queue", set())],
+    [("ungate", {WORKLOADS, JOB_STATUS}), ("controller", {WORKLOADS}), ("waiting-jobs", set()), ("late-queue", set())],
 )
 def test_every_kind_is_guarded(guard: str, also: set[tuple[str, str, str]]) -> None:
     """Each guard is about all kinds of the table: a new kind without its guards does not pass."""
@@ -70,7 +71,7 @@ def test_passing_by_is_guarded_for_every_kind() -> None:
 def test_verdicts_are_guarded_for_every_kind() -> None:
     """Who may judge is asked wherever the ledger reads verdicts, in all namespaces, and of who writes a status."""
     (spec,) = policies("guards/verdict.yaml")
-    assert covered(spec) == ALL | {WORKLOADS, ("batch", "v1", "jobs/status")}
+    assert covered(spec) == ALL | {WORKLOADS, JOB_STATUS}
     assert all(rule["operations"] == ["CREATE", "UPDATE"] for rule in spec["matchConstraints"]["resourceRules"])
     assert "namespaceSelector" not in spec["matchConstraints"]
     assert spec["failurePolicy"] == "Fail"
