@@ -52,7 +52,7 @@ def test_a_plan_s_tardiness_is_the_value() -> None:
 
 def test_the_command_tells_what_was_not_found(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Half of the instances are solved and half cannot be: parts, gaps, bars and exit code say so."""
-    monkeypatch.setattr(wt, "LIMITS_MS", dict.fromkeys(wt.LIMITS_MS, 100))
+    monkeypatch.setattr(wt, "LIMITS_MS", dict.fromkeys(wt.LIMITS_MS, 500))
     result = CliRunner().invoke(app, ["bench", "wt", "--data", str(data), "-n", "2", "-o", "json"])
     told = json.loads(result.stdout)
     assert {name: figures["best known"] for name, figures in told["figures"].items()} == dict.fromkeys(wt.LEAST, 0.5)
