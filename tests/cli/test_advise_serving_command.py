@@ -1,19 +1,16 @@
 """``punctual advise serving``: as a user calls it."""
 
 import json
-import os
 import shlex
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from cli.advise import app
-from cli.advise_serving_progress import Progress
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "04-serving"
@@ -58,19 +55,22 @@ def test_the_example(server: str, tmp_path: Path) -> None:
     assert f"{tmp_path / 'run'} holds a run of something else; give another --dir (trials: was " in other.stderr
 
 
-def test_ctrl_c_keeps_what_is_done(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_keeps_what_is_done(server: str, tmp_path: Path) -> None:
     """Ctrl-C ends the run at once with exit code 130, tells what is known, and keeps the trials that were done."""
-
-    def interrupt(progress: Progress, number: int, *others: object) -> None:
-        if number == 2:
-            threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
-
-    monkeypatch.setattr(Progress, "begins", interrupt)
     asked = arguments(server, tmp_path / "run", *QUICK, "--start-rate", "10", "--max-rate", "10")
-    done = CliRunner().invoke(app, asked)
-    assert done.exit_code == 130, done.output
-    assert "interrupted; the same command goes on from here" in done.stderr
-    assert "1 trial, kept in" in done.stdout
+    command = [sys.executable, "-c", "from cli.main import main; main()", "advise", *asked]
+    run = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert run.stderr is not None
+    told = ""
+    for line in run.stderr:
+        told += line
+        if line.startswith("trial 2: "):  # it begins
+            run.send_signal(signal.SIGINT)
+            break
+    out, rest = run.communicate(timeout=60)
+    assert run.returncode == 130, told + rest
+    assert "interrupted; the same command goes on from here" in rest
+    assert "1 trial, kept in" in out
     assert len((tmp_path / "run" / "trials.jsonl").read_text().splitlines()) == 1
 
 
