@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -61,7 +62,11 @@ def demo(
     try:
         with _progress(told) as progress:
             progress("starting the solver; the first time it compiles its kernels, which takes a while", 0, 0)
+            # The control loop's own, meanwhile: the solver is another process.
+            loop_kernels = threading.Thread(target=_warm_up, daemon=True)
+            loop_kernels.start()
             with sidecar() as address:
+                loop_kernels.join()
                 client = PlannerClient(address)
                 outcomes = [
                     _run(scenario, client, effort, progress) for scenario in (four_jobs(), fuller_morning(seed))
@@ -84,6 +89,12 @@ def demo(
         markup=False,
         soft_wrap=True,
     )
+
+
+def _warm_up() -> None:
+    from scheduler.warmup import warm_up
+
+    warm_up()
 
 
 Progress = Callable[[str, int, int], None]

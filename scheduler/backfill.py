@@ -60,13 +60,12 @@ def course(problem: Problem) -> Course:
 @inner
 def change(course: Course, at: int, node: int, total: Int64s, sign: int) -> None:
     """From ``at`` on ``total`` (by cell) more is in use, or with a negative sign less."""
-    count = course.size[0]
-    k = np.searchsorted(course.at[:count], at, side="right")
-    cells = np.count_nonzero(total)
-    for column in (course.at, course.amount):
-        column[k + cells : count + cells] = column[k:count].copy()
-    for short in (course.node, course.cell):
-        short[k + cells : count + cells] = short[k:count].copy()
+    count, cells = course.size[0], np.count_nonzero(total)
+    k = count
+    while k > 0 and course.at[k - 1] > at:
+        k -= 1
+        course.at[k + cells], course.node[k + cells] = course.at[k], course.node[k]
+        course.cell[k + cells], course.amount[k + cells] = course.cell[k], course.amount[k]
     for cell in range(len(total)):
         if total[cell] != 0:
             course.at[k], course.node[k], course.cell[k], course.amount[k] = at, node, cell, sign * total[cell]
@@ -129,8 +128,8 @@ def book(
         return -1
     _total(options, taken, total)
     course.booked[course.root[node]] += 1
-    change(course, best, node, total, 1)
-    change(course, best + duration + options.lead[taken], node, total, -1)
+    change(course, int(best), int(node), total, 1)
+    change(course, int(best + duration + options.lead[taken]), int(node), total, -1)
     return int(best)
 
 

@@ -243,7 +243,7 @@ def _walk(
             if strict[node] or endless:
                 shut[node] = min(shut[node], rank[row])
             if rows.state[row] == _IN_FLIGHT:
-                _wait(tree, options, usage, waiting, room, to_come, rows, row, 0)
+                _wait(tree, options, usage, waiting, room, to_come, rows, row)
     released = np.empty(n, dtype=np.int64)
     count = 0
     # What did not fit does not fit another one of its kind as long as nothing changes; nor, where nobody can be evicted
@@ -256,7 +256,7 @@ def _walk(
         node = queues.node[rows.queue[row]]
         if rows.state[row] != _PENDING:
             if rows.state[row] == _FOREIGN and not placed[row]:
-                _wait(tree, options, usage, waiting, room, to_come, rows, row, rows.earliest[row])
+                _wait(tree, options, usage, waiting, room, to_come, rows, row)
             continue
         if not rows.releasable[row] or rank[row] > shut[node]:
             continue
@@ -289,7 +289,7 @@ def _walk(
             released[count] = row
             count += 1
         else:
-            _wait(tree, options, usage, waiting, room, to_come, rows, row, rows.earliest[row])
+            _wait(tree, options, usage, waiting, room, to_come, rows, row)
     return released[:count], evictor
 
 
@@ -309,7 +309,7 @@ def _ask(
 def _admit(tree: TreeArrays, choice: Choice, usage: Int64s, node: int, to_come: Course, length: int) -> None:
     """Take what was chosen, for so long, from those who go for it first."""
     holders: Holders = choice.holders
-    change(to_come, length, node, choice.total, -1)
+    change(to_come, int(length), int(node), choice.total, -1)
     for holder in choice.victims:
         if holder >= 0:
             to_come.booked[to_come.root[node]] = CLOSED
@@ -352,10 +352,9 @@ def _wait(
     to_come: Course,
     rows: _Rows,
     row: int,
-    earliest: int,
 ) -> None:
     """Remember work that waits, for quota wherever it could get it, or for nodes."""
-    pair, start = rows.pair[row], max(0, rows.start[row], earliest)
+    pair, start = rows.pair[row], max(0, rows.start[row], rows.earliest[row])
     booked = book(tree, to_come, options, usage, pair, start, rows.duration[row])
     start = max(start, booked)
     wait_for_nodes(room, options.first[pair], start)
