@@ -44,6 +44,8 @@ def test_all_is_well(team: Team, punctual: Punctual, tmp_path: Path) -> None:
     secret = {"metadata": {"name": "secret"}, "stringData": {"password": SECRET}}
     cluster.api("POST", f"/api/v1/namespaces/{team.name}/secrets", secret)
     wait_for(lambda: team.workload_of("train"), "its Workload")
+    # The first start of a planner compiles its kernels.
+    wait_for(lambda: punctual.metric("punctual_planner_up") == 1, "the planner's first answer", timeout=150)
     bundle = tmp_path / "bundle.tar.gz"
     solver, metrics = punctual.address, f"http://127.0.0.1:{punctual.port}/metrics"
     code, found = check(cluster, "--solver", solver, "--metrics", metrics, "--bundle", bundle)
