@@ -6,6 +6,7 @@ import fcntl
 import gzip
 import json
 import os
+import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -39,7 +40,7 @@ class Store:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        self.folder, self._made = folder, not folder.exists()
         try:
             (folder / _SAMPLES).mkdir(parents=True, exist_ok=True)
             self._lock: IO[str] = (folder / ".lock").open("w")
@@ -58,6 +59,8 @@ class Store:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._made and not self.trials:
+            shutil.rmtree(self.folder, ignore_errors=True)  # nothing was measured: nothing stays behind
         self._lock.close()
 
     def begin(self, fingerprint: Fingerprint) -> None:
@@ -68,7 +71,8 @@ class Store:
         Changed
             If the one that is there was measured on or with something else. It stays as it is.
         """
-        if self.fingerprint is None:
+        if self.fingerprint is None or not self.trials:
+            self.void = []
             self.fingerprint = fingerprint
             self._write_run()
         elif what := changes(self.fingerprint, fingerprint):

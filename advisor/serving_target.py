@@ -137,7 +137,7 @@ async def ask_into(
     except TimeoutError:
         answer.error = "timeout"
     except aiohttp.ClientConnectorError as error:
-        answer.error, answer.detail = "no connection", str(error)[:_EXCERPT]
+        answer.error, answer.detail = "no connection", str(error.os_error.strerror or error)[:_EXCERPT]
         if error.os_error.errno in (errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL):
             answer.error = NO_SOCKETS
     except aiohttp.ClientResponseError as error:

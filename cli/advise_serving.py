@@ -143,7 +143,7 @@ def _run(options: Options, folder: Path, name: str, hardware: Hardware | None, o
             if output is Output.JSON:
                 told = as_data(found, store, name, why, void=code == VOID)
                 typer.echo(json.dumps(told, indent=2, ensure_ascii=False))
-            else:
+            elif store.trials or not code:
                 show(found, store, "" if code else why, void=code == VOID)
     except BadStore as error:
         raise _error(f"--dir: {error}", FAILED) from None

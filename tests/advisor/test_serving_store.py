@@ -30,6 +30,17 @@ def test_what_was_kept_is_there_again(tmp_path: Path) -> None:
         store.begin({"target": "x"})
 
 
+def test_a_run_without_a_trial_holds_nothing(tmp_path: Path) -> None:
+    """A folder that it made goes with it; one that was there may begin with anything."""
+    with Store(tmp_path / "run") as store:
+        store.begin({"target": "x"})
+    assert not (tmp_path / "run").exists()
+    for target in ("x", "y"):
+        with Store(tmp_path) as store:
+            store.begin({"target": target})
+            assert store.fingerprint == {"target": target}
+
+
 def test_a_trial_that_was_cut_off(tmp_path: Path) -> None:
     """What was being written when the power went is not taken for a trial, and the next one is whole."""
     with Store(tmp_path) as store:

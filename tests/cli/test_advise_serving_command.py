@@ -106,6 +106,8 @@ def test_bad_usage(tmp_path: Path, more: list[str], code: int, said: str) -> Non
     """Each mistake is told in a line, with what to do about it; nothing is sent."""
     done = CliRunner().invoke(app, arguments("http://127.0.0.1:9", tmp_path / "run", *more))
     assert (done.exit_code, said in done.stderr) == (code, True), done.stderr
+    assert not (tmp_path / "run").exists(), "nothing was measured, so nothing stays behind"
+    assert done.stdout == ""
 
 
 def test_goals_without_a_service(tmp_path: Path) -> None:
