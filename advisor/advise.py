@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from advisor.advise_causes import (
+    can_take,
     capacity_remedies,
     fit_finding,
     fit_remedies,
@@ -61,10 +62,10 @@ def _too_early(facts: Facts, buying: Remedy, remedies: Sequence[Remedy]) -> str:
         if not remedy.buying and _goes_first(remedy, buying):
             return f"first {remedy.name} ({remedy.evidence}); what is left then would take {buying.name}"
     if buying.sure is Sure.ESTIMATED:
-        return f"{buying.evidence}, but it is not proved that there is none"
+        return f"{buying.name} would help ({buying.evidence}), but it is not proved that fewer do not"
     if buying.cause is Cause.TIMING and facts.fit is None:
         unknown = "what the GPUs that are there are used for is not known (--ledger)"
-        return f"{buying.evidence}; but {unknown}, and that may be cheaper to mend"
+        return f"{buying.name} would help ({buying.evidence}), but {unknown}, and that may be cheaper to mend"
     return ""
 
 
@@ -103,7 +104,7 @@ def _no_need(facts: Facts, findings: Sequence[Finding]) -> tuple[Verdict, str]:
             )
             known[-1] += f"; {without} {was}"
     if serving.standing is Standing.NO:
-        known.append("the servers can take what is asked of them")
+        known.append(can_take(facts))
     if not known:
         return Verdict.UNKNOWN, "It cannot be said: no deadlines, and no measured service, are known here."
     return Verdict.NO, f"Do not buy: {', and '.join(known)}."

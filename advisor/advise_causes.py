@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from advisor.advise_facts import Cause, Facts, Finding, Remedy, Standing, Sure
 from advisor.advise_fit import IN_VAIN
 from advisor.capacity import Capacity, unit_of
+from advisor.cost import Use
 
 MUCH = 0.05
 """GPU time that brings nothing is worth a remedy from this part of what was granted on."""
@@ -29,14 +30,17 @@ def timing_finding(facts: Facts) -> Finding:
     if timing.least:
         evidence.append(f"proved: no plan on today's quota misses fewer than {timing.least}")
     if timing.hopeless:
-        evidence.append(f"{len(timing.hopeless)} more have too little time, or never fit today's quota")
+        words = (
+            "has too little time, or never fits" if len(timing.hopeless) == 1 else "have too little time, or never fit"
+        )
+        evidence.append(f"{len(timing.hopeless)} more {words} today's quota")
     for answer in facts.capacity:
         found = answer.least
         proof = f"proved: not fewer than {found.at_least}"
         if answer.deadlines:
             evidence.append(
-                f"{answer.where}: of {_count(answer, answer.pool.now)} {found.needed} are needed, {proof}; "
-                f"{answer.at_once} to run all at once"
+                f"{answer.where}: of {_count(answer, answer.pool.now)} {found.needed} "
+                f"{'is' if found.needed == 1 else 'are'} needed, {proof}; {answer.at_once} to run all at once"
             )
     if not without and not timing.rescued:
         return Finding(Cause.TIMING, Standing.NO, f"{told}: start times are not in the way.", tuple(evidence))
@@ -55,14 +59,17 @@ def timing_remedies(facts: Facts) -> list[Remedy]:
     if timing.replayed is not None:
         evidence += ", replayed without hindsight"
     if facts.confirmed is not None:
-        evidence += f"; {facts.confirmed} of the {extra} results are verified"
+        known = f"{facts.confirmed} of the {extra} results are verified"
+        one = "its result is verified" if facts.confirmed else "whether its result is good is not known"
+        evidence += f"; {one if extra == 1 else known}"
     return [Remedy("start work at the right time (mode: enforce)", Cause.TIMING, extra, 0.0, Sure.SHOWN, evidence)]
 
 
 def capacity_remedies(facts: Facts) -> list[Remedy]:
     """More quota, beside planning."""
     remedies = []
-    for answer, price in zip(facts.capacity, facts.prices, strict=True):
+    priced = facts.priced or [""] * len(facts.prices)
+    for answer, price, source in zip(facts.capacity, facts.prices, priced, strict=True):
         found, pool = answer.least, answer.pool
         more = found.needed - pool.now
         extra = found.required - answer.now
@@ -78,7 +85,8 @@ def capacity_remedies(facts: Facts) -> list[Remedy]:
                 extra=extra,
                 cost=None if price is None else price * hours,
                 sure=(Sure.PROVED if found.proven else Sure.SHOWN) if proved else Sure.ESTIMATED,
-                evidence=f"with planning; {word}, a plan does with {found.needed}",
+                evidence=f"with planning; {word}, a plan does with {found.needed}"
+                + ("" if price is None or not source else f"; {price:,.4g} an hour each, by {source}"),
                 buying=True,
                 gpu_hours=hours,
             )
@@ -99,19 +107,49 @@ def serving_finding(facts: Facts) -> Finding:
         found = demand.measured
         low = "nothing" if found.sustainable is None else f"{found.sustainable:g}/s"
         high = "" if found.too_much is None else f", {found.too_much:g}/s is too much"
-        lines.append(
-            f"{found.service}: {demand.rate:g}/s are asked of {_servers(demand.servers)}; one takes {low}{high}"
-        )
-        if demand.short is None:
-            unknown.append(f"whether {found.service} takes {demand.rate:g}/s: measure again with a narrower --width")
+        asked = "how much is asked is not known" if demand.rate is None else (
+            f"{demand.rate:.4g}/s are asked of {_servers(demand.servers)}"
+        )  # fmt: skip
+        lines.append(f"{found.service}: {asked}; one takes {low}{high}")
+        lines += [f"{found.service}: {line}" for line in demand.evidence]
+        if demand.rate is None:
+            unknown.append(f"how much is asked of {found.service}: {demand.why}")
+        elif demand.short is None:
+            unknown.append(
+                f"whether {found.service} takes {demand.rate:.4g}/s: measure again with a narrower --width"
+                if found.sustainable is not None
+                else f"what {found.service} takes: it kept its goals at no rate that was tried"
+            )
+        if demand.weeks is not None and not demand.short:
+            lines.append(
+                f"{found.service}: grows by {demand.growth:.3g}/s a week; "
+                f"if that goes on, it is more than passed in {_weeks(demand.weeks)}"
+            )
     short = [demand.measured.service for demand in facts.demands if demand.short]
     if short:
         told = f"{_list(short)} {'is' if len(short) == 1 else 'are'} asked for more than the servers can take."
         return Finding(Cause.SERVING, Standing.YES, told, tuple(lines), tuple(unknown))
     if unknown:
         told = "What is asked lies between what passed and what failed."
+        if any(demand.rate is None for demand in facts.demands):
+            told = "How much is asked is not known."
+        elif any(demand.measured.sustainable is None for demand in facts.demands):
+            told = "No rate passed."
         return Finding(Cause.SERVING, Standing.UNKNOWN, told, tuple(lines), tuple(unknown))
-    return Finding(Cause.SERVING, Standing.NO, "The servers can take what is asked of them.", tuple(lines))
+    return Finding(
+        Cause.SERVING, Standing.NO, f"The servers can take what is asked of them{_until(facts)}.", tuple(lines)
+    )
+
+
+def _until(facts: Facts) -> str:
+    """For how long, if what is asked of a service grows."""
+    weeks = [demand.weeks for demand in facts.demands if demand.weeks is not None]
+    return f", for {_weeks(min(weeks))} more if it goes on growing as it did" if weeks else ""
+
+
+def can_take(facts: Facts) -> str:
+    """That the servers can take what is asked of them, in words."""
+    return f"the servers can take what is asked of them{_until(facts)}"
 
 
 def serving_remedies(facts: Facts) -> list[Remedy]:
@@ -119,7 +157,7 @@ def serving_remedies(facts: Facts) -> list[Remedy]:
     remedies = []
     for demand in facts.demands:
         found = demand.measured
-        if not demand.short or demand.needed is None or found.sustainable is None:
+        if not demand.short or demand.needed is None or found.sustainable is None or demand.rate is None:
             continue
         more = demand.needed - demand.servers
         extra = max(0.0, demand.rate - demand.servers * found.sustainable) * 3600
@@ -135,17 +173,22 @@ def serving_remedies(facts: Facts) -> list[Remedy]:
                     "a plan meets the deadlines without them; whether the server runs there, you know",
                 )
             )  # fmt: skip
-        taken = (
-            f"measured: one takes {found.sustainable:g}/s with all goals kept; counted for an hour at {demand.rate:g}/s"
-        )
+        taken = f"measured: one takes {found.sustainable:g}/s with all goals kept; "
+        taken += f"counted for an hour at {demand.rate:.4g}/s"
+        cost = None if found.cost is None else found.cost * found.sustainable * 3600 * more
+        if gpus is not None:
+            taken += f"; {gpus:g} GPUs"
+        if cost is not None and facts.currency and found.currency and found.currency != facts.currency:
+            taken += f"; {cost:,.4g} {found.currency}, which is not compared with {facts.currency}"
+            cost = None
         remedies.append(
             Remedy(
                 f"{more} more {'server' if more == 1 else 'servers'} like the one measured for {found.service}",
                 Cause.SERVING,
                 extra=extra,
-                cost=None if found.cost is None else found.cost * found.sustainable * 3600 * more,
+                cost=cost,
                 sure=Sure.SHOWN,
-                evidence=taken + ("" if gpus is None else f"; {gpus:g} GPUs"),
+                evidence=taken,
                 buying=True,
             )
         )
@@ -168,9 +211,15 @@ def fit_finding(facts: Facts) -> Finding:
             0, f"granted: {fit.granted:,.1f} of {fit.there:,.1f} GPU-hours of quota ({_share(fit.granted, fit.there)})"
         )
     if fit.busy is None or fit.measured is None:
-        unknown.append("how busy GPUs are: --prometheus URL (docs/usage.md)")
+        if "Prometheus" not in facts.silent:  # else why it says nothing is told already
+            unknown.append("how busy GPUs are: --prometheus URL (docs/usage.md)")
     else:
         evidence.append(f"busy: {fit.busy:,.1f} of {fit.measured:,.1f} measured GPU-hours")
+    if (spent := fit.spent) is not None:
+        money = f"{spent.currency} ".lstrip()
+        each = "no result counts" if spent.each is None else f"{money}{spent.each:,.2f} for each result that counts"
+        part = "" if spent.complete else "; not for all of the time"
+        evidence.append(f"spent: {money}{spent.total:,.2f}, {each} ({spent.source}{part})")
     if fit.unjudged:
         unknown.append(f"whether {fit.unjudged} results are good: punctual outcome, or a judge in success.yaml")
     evidence += [
@@ -212,7 +261,8 @@ def fit_remedies(facts: Facts) -> list[Remedy]:
         told = ", ".join(f"{use} {hours:,.1f}" for hours, use in worst if hours > 0)
         remedies.append(
             Remedy(
-                "find out why work fails, is rejected or interrupted", Cause.FIT, results(fit.in_vain), 0.0,
+                "find out why work fails, is rejected or interrupted", Cause.FIT,
+                results(fit.in_vain - fit.uses.get(Use.MISSED, 0.0)), 0.0,
                 Sure.ESTIMATED, f"GPU-hours that brought nothing: {told}; extra if all of it brought results",
                 gpu_hours=fit.in_vain,
             )
@@ -243,6 +293,10 @@ def _count(answer: Capacity, count: int) -> str:
 
 def _deadlines(count: int) -> str:
     return f"{count} deadline" if count == 1 else f"{count} deadlines"
+
+
+def _weeks(count: float) -> str:
+    return "less than a week" if count < 1 else "a week" if count < 2 else f"{int(count)} weeks"
 
 
 def _servers(count: int) -> str:

@@ -41,33 +41,51 @@ class Demand:
 
     Attributes
     ----------
+    rate
+        Requests a second; None: not known, ``why`` says why.
     servers
         That answer now.
-    needed
-        Servers like the one that was measured; None: it is not known.
-    short
-        Whether it is more than they can take; None: it lies between what passed and what failed, or nothing passed.
+    growth
+        By so much the rate grows in a week; None: not known.
+    evidence
+        Where the rate is from, in words.
     """
 
     measured: Measured
-    rate: float
+    rate: float | None
     servers: int
+    growth: float | None = None
+    evidence: tuple[str, ...] = ()
+    why: str = ""
 
     @property
     def needed(self) -> int | None:
         """Servers like the one that was measured that take this rate; None: it is not known."""
         rate = self.measured.sustainable
-        return None if not rate else max(1, ceil(self.rate / rate - 1e-9))
+        return None if not rate or self.rate is None else max(1, ceil(self.rate / rate - 1e-9))
 
     @property
     def short(self) -> bool | None:
-        """Whether it is more than the servers can take; None: not known."""
+        """Whether it is more than the servers can take.
+
+        None: the rate is not known, lies between what passed and what failed, or nothing passed.
+        """
         low, high = self.measured.sustainable, self.measured.too_much
+        if self.rate is None:
+            return None
         if low is not None and self.rate <= low * self.servers:
             return False
         if high is not None and self.rate >= high * self.servers:
             return True
         return None
+
+    @property
+    def weeks(self) -> float | None:
+        """Until it is more than is known to pass, if it goes on growing like that; None if it does not."""
+        low = self.measured.sustainable
+        if low is None or self.rate is None or not self.growth or self.growth < 0:
+            return None
+        return max(0.0, (low * self.servers - self.rate) / self.growth)
 
 
 def read_report(text: str) -> Measured:

@@ -108,8 +108,12 @@ class Facts:
         Of the deadlines that timing rescues, how many are of results that are verified.
     prices
         Of one for an hour, by pool.
+    priced
+        By whom, in words; empty if that is plain.
     unknown
         Sources that are missing, and what would tell.
+    silent
+        Names of sources that were asked and did not answer (which is told in ``unknown``).
     """
 
     timing: Timing | None = None
@@ -119,8 +123,10 @@ class Facts:
     fit: Fit | None = None
     demands: Sequence[Demand] = ()
     prices: Sequence[float | None] = ()
+    priced: Sequence[str] = ()
     currency: str = ""
     unknown: Sequence[str] = ()
+    silent: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,9 @@ from advisor.usage import Slot, Usage
 from scheduler.ledger_entry import Entry, Run
 from scheduler.settings import HOUR
 
+PRICE_LIST = "price list"
+"""A source of money."""
+
 
 class Use(StrEnum):
     """What money went for."""
@@ -109,6 +112,11 @@ class Bill:
     remarks: list[str] = field(default_factory=list)
     complete: bool = True
 
+    @property
+    def comparable(self) -> bool:
+        """Whether costs of work may be compared. Of flavors that a price list does not know nothing is said at all."""
+        return self.complete or self.source == PRICE_LIST
+
 
 def use_of(entry: Entry, run: Run, hour: int, judge: Judge) -> Use:
     """What the money for an hour of a run went for."""
@@ -129,7 +137,7 @@ def charge_by_prices(usage: Usage, prices: Prices, judge: Judge, now: int) -> Bi
     now
         What is owned is paid for until then.
     """
-    bill = Bill("price list", prices.currency)
+    bill = Bill(PRICE_LIST, prices.currency)
     unpriced: dict[str, float] = defaultdict(float)
     granted: dict[str, float] = defaultdict(float)
     for slot in usage.slots:

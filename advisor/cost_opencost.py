@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
-from advisor.cost import Bill, Charge, Use, charge_by_prices, use_of
+from advisor.cost import PRICE_LIST, Bill, Charge, Use, charge_by_prices, use_of
 from advisor.cost_prices import Prices
 from advisor.opencost import Allocation, OpenCost
 from advisor.outcomes import Judge
-from advisor.prometheus import SKEW_SECONDS, SourceError
+from advisor.prometheus import SourceError, skew_told
 from advisor.usage import Slot, Usage, Window
 from advisor.usage_pods import Part, Pods
 from scheduler.annotations import format_instant
@@ -159,9 +159,8 @@ class _Charging:
             )
         if not self._bill.currency:
             remarks.append("OpenCost does not say in which currency it counts (say it with --currency)")
-        if opencost.skew is not None and abs(opencost.skew) > SKEW_SECONDS:
-            ahead = "ahead of" if opencost.skew > 0 else "behind"
-            remarks.append(f"the clock of OpenCost is {abs(opencost.skew):.0f} s {ahead} ours")
+        if told := skew_told("OpenCost", opencost.skew):
+            remarks.append(told)
 
 
 def _busy_shares(slots: Sequence[Slot]) -> dict[tuple[str, int], float]:
@@ -200,5 +199,5 @@ def _stand_in(
         bill.total += part.total
         bill.complete = bill.complete and part.complete
         bill.remarks += [remark for remark in part.remarks if remark not in bill.remarks]
-    bill.source = "OpenCost and price list" if len(missing) < len(_days(usage.window)) else "price list"
+    bill.source = "OpenCost and price list" if len(missing) < len(_days(usage.window)) else PRICE_LIST
     bill.remarks.append(f"OpenCost has nothing for {days}: the price list stands in")

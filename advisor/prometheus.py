@@ -10,14 +10,17 @@ import json
 import math
 import time
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from typing import Any
+from typing import Any, Generic, TypeVar
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 import urllib3
 from urllib3.exceptions import ConnectTimeoutError, HTTPError, MaxRetryError, ReadTimeoutError
+
+from scheduler.annotations import format_instant
+from scheduler.settings import HOUR
 
 TIMEOUT = 30.0
 """Seconds for one answer."""
@@ -25,8 +28,14 @@ TIMEOUT = 30.0
 SKEW_SECONDS = 30.0
 """By so much a server's clock may differ from ours before it is said."""
 
+SHORTEST = HOUR
+"""Less than that is not asked for at once, however slow it is."""
+
 _LARGEST = 1 << 28
 """Bytes of an answer."""
+
+
+T = TypeVar("T")
 
 
 class SourceError(Exception):
@@ -202,3 +211,49 @@ def _series(item: Mapping[str, Any]) -> Series:
         {str(key): str(value) for key, value in item["metric"].items()},
         tuple((at, value) for at, value in samples if math.isfinite(value)),
     )
+
+
+class Reading(Generic[T]):
+    """Asks for a stretch of time; for parts of it, where it is too much at once. After two failures it asks no more.
+
+    Parameters
+    ----------
+    ask
+        What there is between two instants (milliseconds since the Unix epoch); raises :class:`SourceError`.
+    step
+        Stretches are cut at multiples of so many milliseconds from their begin.
+
+    Attributes
+    ----------
+    failures
+        Why there is no answer, in words, each with its time.
+    stopped
+        Whether it asks no more.
+    """
+
+    def __init__(self, ask: Callable[[int, int], T], step: int) -> None:
+        self._ask, self._step = ask, step
+        self.failures: list[str] = []
+        self.stopped = False
+
+    def read(self, start: int, end: int) -> Iterator[T]:
+        """What is known of that time."""
+        if self.stopped:
+            return
+        try:
+            yield self._ask(start, end)
+        except SourceError as error:
+            half = start + (end - start) // 2 // self._step * self._step
+            if error.slow and not self.failures and end - start > SHORTEST and start < half < end:
+                yield from self.read(start, half)
+                yield from self.read(half, end)
+                return
+            self.stopped = error.down or bool(self.failures)
+            self.failures.append(f"{error} (from {format_instant(start)} to {format_instant(end)})")
+
+
+def skew_told(source: str, seconds: float | None) -> str:
+    """That a source's clock is far from ours, in words; empty if it is not."""
+    if seconds is None or abs(seconds) <= SKEW_SECONDS:
+        return ""
+    return f"the clock of {source} is {abs(seconds):.0f} s {'ahead of' if seconds > 0 else 'behind'} ours"

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import NamedTuple
 
-from advisor.prometheus import SKEW_SECONDS, Prometheus, Series, SourceError
+from advisor.prometheus import Prometheus, Reading, Series, skew_told
 from advisor.usage import Slot, Usage
 from advisor.usage_gpus import profile_share
 from advisor.usage_pods import Part, Pods
@@ -27,7 +28,6 @@ STEP = 5 * MINUTE
 CHUNK = DAY
 """So much is asked for at once; less, when that is too much."""
 
-_SHORTEST = HOUR
 _METRICS = ((ACTIVE, 1.0), (UTILISATION, 100.0))
 """Metrics, the better one first, and what they show of a GPU that is busy all the time."""
 
@@ -81,7 +81,7 @@ def measure(
         Milliseconds.
     """
     measuring = _Measuring(usage, pods, step)
-    reading = _Reading(prometheus, step)
+    reading = Reading(partial(_read, prometheus, step=step), step)
     for start, end in _chunks(usage.window.start, usage.window.end, step):
         progress(f"asking Prometheus for {format_instant(start)[:10]}")
         for means in reading.read(start, end):
@@ -102,29 +102,6 @@ def _chunks(start: int, end: int, step: int) -> Iterator[tuple[int, int]]:
         until = min(end, start - start % CHUNK + CHUNK)
         yield start, until
         start = until
-
-
-class _Reading:
-    """Asks for a chunk; for parts of it, where it is too much at once. After two failures it asks no more."""
-
-    def __init__(self, prometheus: Prometheus, step: int) -> None:
-        self._prometheus, self._step = prometheus, step
-        self.failures: list[str] = []
-        self.stopped = False
-
-    def read(self, start: int, end: int) -> Iterator[Means]:
-        if self.stopped:
-            return
-        try:
-            yield _read(self._prometheus, start, end, self._step)
-        except SourceError as error:
-            half = start + (end - start) // 2 // self._step * self._step
-            if error.slow and not self.failures and end - start > _SHORTEST and start < half < end:
-                yield from self.read(start, half)
-                yield from self.read(half, end)
-                return
-            self.stopped = error.down or bool(self.failures)
-            self.failures.append(f"{error} (from {format_instant(start)} to {format_instant(end)})")
 
 
 class _Measuring:
@@ -199,16 +176,12 @@ class _Measuring:
                 f"more GPUs were measured than allocated for {len(self._over)} workloads "
                 f"({name}: {most / HOUR:.1f} GPU-hours); what is too much is left out"
             )
-        if prometheus.skew is not None and abs(prometheus.skew) > SKEW_SECONDS:
-            ahead = "ahead of" if prometheus.skew > 0 else "behind"
-            remarks.append(
-                f"the clock of Prometheus is {abs(prometheus.skew):.0f} s {ahead} ours: "
-                "begin and end of runs may be off by as much"
-            )
+        if told := skew_told("Prometheus", prometheus.skew):
+            remarks.append(f"{told}: begin and end of runs may be off by as much")
         remarks += [f"Prometheus warns: {warning}" for warning in sorted(prometheus.warnings)]
 
 
-def _read(prometheus: Prometheus, start: int, end: int, step: int) -> Means:
+def _read(prometheus: Prometheus, start: int, end: int, *, step: int) -> Means:
     found: Means = {}
     first, last, seconds, length = (start + step) / 1000, end / 1000, step / 1000, format_duration(step)
     for metric, full in _METRICS:

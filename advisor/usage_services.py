@@ -96,7 +96,7 @@ def answers(
     for name, found in sorted(work.items()):
         progress(f"asking Prometheus for {name}")
         try:
-            _judge(told, name, success.services[name], _selector(found), window, prometheus)
+            _judge(told, name, success.services[name], selector_of(found), window, prometheus)
         except SourceError as error:
             told.wrong = str(error)
             break
@@ -167,15 +167,16 @@ def _read(prometheus: Prometheus, metrics: Sequence[str], selector: str, window:
     return {}
 
 
-def _selector(entries: Iterable[Entry]) -> str:
+def selector_of(entries: Iterable[Entry]) -> str:
     """Which pods: of all runs of a service, by their names where those are not too many."""
     spaces = sorted({entry.family.namespace for entry in entries})
     names = sorted({entry.name for entry in entries})
-    chosen = f'namespace=~"{_either(spaces)}"'
+    chosen = f'namespace=~"{either(spaces)}"'
     if len(names) <= MOST_NAMES:
-        chosen += f',pod=~"({_either(names)})(-.*)?"'
+        chosen += f',pod=~"({either(names)})(-.*)?"'
     return chosen
 
 
-def _either(names: Iterable[str]) -> str:
+def either(names: Iterable[str]) -> str:
+    """A regular expression for any of these names, to stand in a PromQL string."""
     return "|".join(re.escape(name).replace("\\", "\\\\") for name in names)

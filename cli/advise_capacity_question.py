@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from cli.advise_source import bad_file, text_of
-from cli.ledger import fail, reading
+from cli.advise_bill import price_list_of
+from cli.ledger import USAGE, fail, reading
 from cli.source import BAD_INPUT, look_at_cluster, policy_of, read_files
 
 if TYPE_CHECKING:
@@ -91,6 +91,7 @@ class Source:
 
         past = self.length is not None
         if self.paths:
+            _no_copies(self.paths)
             read = read_files(self.paths, self.instant, self.gate_all and not past)
         else:
             read = _cluster(self.instant, self.kubeconfig, self.context, needed=not past)
@@ -101,6 +102,13 @@ class Source:
         since = self.instant - self.length
         entries, hide = known or _entries(self.ledger, self.export, since)
         return replace(_past(seen, read, entries, hide, since, self.due), settings=settings)
+
+
+def _no_copies(paths: Sequence[str]) -> None:
+    """Copies of ledgers are named by another option here."""
+    for path in map(Path, paths):
+        if path.suffix == ".jsonl" and path.is_file():
+            raise fail(f"-f {path}: reads Jobs and queues; a copy of a ledger is named by --export {path}", USAGE)
 
 
 def _cluster(instant: int, kubeconfig: Path | None, context: str | None, needed: bool) -> Read:
@@ -269,12 +277,7 @@ def prices_of(texts: Sequence[str], file: Path | None) -> Prices:
             others = value
     if file is None:
         return Prices(said, others, None)
-    from advisor.cost_prices import BadPrices, read_prices
-
-    try:
-        return Prices(said, others, read_prices(text_of(file)))
-    except BadPrices as error:
-        raise bad_file(file, error) from None
+    return Prices(said, others, price_list_of(file))
 
 
 def _jobs(count: int) -> str:

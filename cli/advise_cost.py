@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cli.advise_bill import Currency, OpenCostUrl, PriceList, bill_of, check_currency, price_list_of
 from cli.advise_cost_view import budget_object, print_costs, report, thousand
 from cli.advise_source import (
     PARTIAL,
@@ -21,13 +21,11 @@ from cli.advise_source import (
     PrometheusUrl,
     Queue,
     Seen,
-    Servers,
     Shares,
     Since,
     Sources,
     Token,
     Until,
-    bad_file,
     fail,
     judge_of,
     look,
@@ -39,17 +37,13 @@ from cli.advise_source import (
     span,
     span_object,
     success_of,
-    text_of,
-    waiting,
 )
 
 if TYPE_CHECKING:
     from advisor.cost import Bill
     from advisor.cost_budget import Spent
-    from advisor.cost_prices import Prices
     from advisor.outcomes import Judge
     from advisor.success import Success
-    from advisor.usage import Usage
     from advisor.usage_services import Answers
 
 
@@ -61,25 +55,6 @@ class By(StrEnum):
     WORKLOAD = "workload"
     TASK = "task"
     FLAVOR = "flavor"
-
-
-OpenCostUrl = Annotated[
-    str | None,
-    typer.Option("--opencost", envvar="PUNCTUAL_OPENCOST", metavar="URL", help="An OpenCost: what pods cost."),
-]
-Currency = Annotated[
-    str | None,
-    typer.Option(metavar="CODE", help="In which OpenCost counts, EUR or USD: it does not say so itself."),
-]
-PriceList = Annotated[
-    Path | None,
-    typer.Option(
-        "--prices",
-        envvar="PUNCTUAL_PRICES",
-        metavar="FILE",
-        help="A price list (docs/cost.md); beside OpenCost: for days that it has nothing of.",
-    ),
-]
 
 
 def cost(
@@ -119,11 +94,10 @@ def cost(
 
     if prices is None and opencost is None:
         raise fail("say what GPUs cost: --opencost URL, or a price list (--prices FILE; docs/cost.md)", USAGE)
-    if currency is not None and not (len(currency) == 3 and currency.isalpha() and currency.isupper()):
-        raise fail(f"--currency: {currency} is no code of a currency; write EUR, USD …", USAGE)
+    check_currency(currency, opencost)
     said, servers = shares_of(gpu_share), servers_of(prometheus, token_file, timeout)
     goals = success_of(success)
-    listed = _prices(prices) if prices else None
+    listed = price_list_of(prices) if prices else None
     seen = look(ledger, file, since, until, queue)
     if queue and listed and listed.owned:
         listed = listed.model_copy(update={"owned": {}})  # what is idle is idle for all queues
@@ -132,7 +106,7 @@ def cost(
     sources.add("ledger", str(file or ledger))
     measure_busy(used, seen, servers, sources)
     judge, answers = judge_of(goals, seen, servers, sources)
-    bill = _bill(used, seen, judge, listed, opencost, currency or "", servers, sources)
+    bill = bill_of(used, seen, judge, listed, opencost, currency or "", servers, sources)
     if prices and not opencost:
         sources.add("price list", str(prices), ok=bill.complete, why="" if bill.complete else "not for all flavors")
     elif prices:
@@ -163,49 +137,6 @@ def cost(
         remarks(notes)
     if sources.partial:
         raise typer.Exit(PARTIAL)
-
-
-def _bill(
-    used: Usage,
-    seen: Seen,
-    judge: Judge,
-    prices: Prices | None,
-    opencost: str | None,
-    currency: str,
-    servers: Servers,
-    sources: Sources,
-) -> Bill:
-    """From OpenCost if there is one, else from the price list."""
-    from advisor.cost import charge_by_prices
-    from advisor.cost_opencost import charge_by_opencost
-    from advisor.opencost import OpenCost
-    from advisor.usage_pods import Pods
-
-    if opencost is None:
-        assert prices is not None
-        sources.missing("OpenCost", "GPUs alone are counted, by the price list (--opencost URL)")
-        return charge_by_prices(used, prices, judge, seen.now)
-    try:
-        server = OpenCost(opencost, servers.token, servers.timeout)
-    except ValueError as error:
-        raise fail(f"--opencost: {error}", USAGE) from None
-    pods = Pods(seen.everybody, seen.now, seen.hide)
-    with waiting("asking OpenCost") as told:
-        bill = charge_by_opencost(
-            used, pods, server, judge, seen.entries, currency=currency, prices=prices, progress=told
-        )
-    why = next((remark for remark in bill.remarks if server.url in remark), "") if not bill.complete else ""
-    sources.add("OpenCost", server.url, ok=bill.complete, why=why)
-    return bill
-
-
-def _prices(file: Path) -> Prices:
-    from advisor.cost_prices import BadPrices, read_prices
-
-    try:
-        return read_prices(text_of(file))
-    except BadPrices as error:
-        raise bad_file(file, error) from None
 
 
 def _by_goals(

@@ -74,7 +74,9 @@ def print_costs(
 
 def _sentence(bill: Bill, whole: Cost, each: PerResult, window: str) -> str:
     if not whole.total:
-        return f"Nothing was spent from {window}, as far as the {bill.source} knows."
+        if not bill.charges and not bill.complete:
+            return f"What was spent from {window} is not known: {bill.source} has not said it."
+        return f"Nothing was spent from {window}, as far as {bill.source} knows."
     money = f"{bill.currency} ".lstrip()
     told = f"{money}{number(whole.total, 2)} was spent from {window} ({bill.source})"
     if each.verified is None:

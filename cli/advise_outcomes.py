@@ -91,7 +91,7 @@ def outcomes(
                 "total": _object(whole),
                 "by": {key: [_object(each) for each in tally(seen.entries, judge, key, seen.now)] for key in BY},
                 "unjudged": unjudged,
-                "remarks": [],
+                "remarks": list(seen.remarks),
             }
         )
         return
@@ -104,7 +104,7 @@ def outcomes(
             _table(chosen, shown[:limit])
         if len(shown) > limit:
             typer.echo(f"and {len(shown) - limit} more (--limit)")
-    notes = list(sources.lines())
+    notes = [*sources.lines(), *seen.remarks]
     if unjudged:
         names = ", ".join(unjudged[:NAMED]) + (" …" if len(unjudged) > NAMED else "")
         notes.append(f"nobody has judged {names}: punctual outcome NAME verified|rejected --reason …")

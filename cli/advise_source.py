@@ -46,7 +46,9 @@ class Output(StrEnum):
 
 Export = Annotated[
     Path | None,
-    typer.Option("--file", "-f", metavar="FILE", help="A copy of a ledger instead: punctual ledger export -o json."),
+    typer.Option(
+        "--file", "-f", "--export", metavar="FILE", help="A copy of a ledger instead: punctual ledger export -o json."
+    ),
 ]
 Since = Annotated[str, typer.Option(metavar="DURATION", help="How far to look back: 7d, 12h.")]
 Until = Annotated[
@@ -153,10 +155,33 @@ def look(ledger: str | None, file: Path | None, since: str, until: str | None, q
     ]
     wanted = queue if queue is None or hide is None else hide(queue)
     chosen = [entry for entry in kept if wanted is None or entry.family.cluster_queue == wanted]
-    told: tuple[str, ...] = ()
-    if file is not None and until is None and any(entry.runs and entry.runs[-1].ended is None for entry in chosen):
-        told = (f"{file} says nothing about the time since it was made: what ran then is counted until now (--until)",)
-    return Seen(window, min(now, window.end), chosen, kept, hide, told)
+    told = []
+    if not chosen:
+        told.append(_nothing(file, entries, kept, queue, wanted))
+    elif file is not None and until is None and any(entry.runs and entry.runs[-1].ended is None for entry in chosen):
+        told.append(
+            f"{file} says nothing about the time since it was made: what ran then is counted until now (--until)"
+        )
+    return Seen(window, min(now, window.end), chosen, kept, hide, tuple(told))
+
+
+def _nothing(
+    file: Path | None, entries: Sequence[Entry], kept: Sequence[Entry], queue: str | None, name: str | None
+) -> str:
+    """Why there is no work in a window, in words."""
+    from scheduler.annotations import format_instant
+
+    place = "the ledger" if file is None else str(file)
+    if kept:
+        queues = sorted({entry.family.cluster_queue for entry in kept if entry.family.cluster_queue})
+        others = (
+            f"; there is work of {', '.join(queues)}" if queue == name else ""
+        )  # a name that is hidden tells nothing
+        return f"{place} has no work of ClusterQueue {queue} in that time{others}"
+    if not entries:
+        return f"{place} has no work {'at all' if file else 'in that time'}"
+    last = max(max(entry.submitted, entry.ended or 0) for entry in entries)
+    return f"{place} has no work in that time; the newest is of {format_instant(last // 1000 * 1000)} (--until)"
 
 
 def window_of(since: str, until: str | None, now: int) -> Window:
@@ -261,9 +286,10 @@ def text_of(file: Path) -> str:
 
 def bad_file(file: Path, error: BadFile) -> typer.Exit:
     """Say all that is wrong with a file; the exit to raise."""
-    for mistake in error.mistakes[:-1]:
-        typer.echo(f"error: {file}: {mistake}", err=True)
-    return fail(f"{file}: {error.mistakes[-1]}", FAILED)
+    for mistake in error.mistakes:
+        place = f"{file}:{mistake.line}" if mistake.line else str(file)
+        typer.echo(f"error: {place}: {f'{mistake.path}: ' if mistake.path else ''}{mistake.message}", err=True)
+    return typer.Exit(FAILED)
 
 
 def shares_of(texts: Sequence[str] | None) -> Mapping[str, Fraction]:

@@ -95,8 +95,10 @@ def outcome(
     judge has not judged; 2 wrong usage, or no cluster configured; 3 the judge has
     rejected it, and that is recorded.
     """
-    if judge == (verdict is not None):
-        raise fail("say verified or rejected, or let the judge say it (--judge), not both", USAGE)
+    if judge and verdict is not None:
+        raise fail(f"say {verdict}, or let the judge say it (--judge), not both", USAGE)
+    if not judge and verdict is None:
+        raise fail(f'say verified or rejected, or let the judge say it (--judge): {name} verified --reason "…"', USAGE)
     if judge and success is None:
         raise fail("--judge: say where its task and judge are: --success success.yaml", USAGE)
     if verdict is not None and not (reason or "").strip():

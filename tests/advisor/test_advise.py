@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from advisor.advise import advise
 from advisor.advise_demand import BadReport, Demand, Measured, read_report
 from advisor.advise_facts import Cause, Facts, Standing, Sure, Verdict
-from advisor.advise_fit import Cheaper, Fit, fit
+from advisor.advise_fit import Cheaper, Fit, Spent, fit
 from advisor.advise_timing import Timing, past_work, replayed, timing
 from advisor.capacity import Capacity, Effort, capacity
 from advisor.capacity_past import past_question
-from advisor.cost import Use
+from advisor.cost import Use, charge_by_prices
 from advisor.cost_prices import read_prices
 from advisor.outcomes import Judge
 from advisor.serving_report import Point, Price, Report
@@ -213,15 +213,28 @@ def test_what_gpu_time_went_for() -> None:
     prices = read_prices("version: 1\ncurrency: EUR\ngpuHour: {old: 1, new: 3, gpu: 2}")
     entries = [*good, bad]
     usage = allocate(entries, Window(NOW, NOW + 2 * HOUR), NOW + 2 * HOUR)
-    found = fit(usage, entries, Judge(), 16.0, prices)
+    now = NOW + 2 * HOUR
+    found = fit(usage, entries, Judge(), 16.0, charge_by_prices(usage, prices, Judge(), now), now)
     assert (found.granted, found.in_vain, found.verified, found.busy) == (8, 2, 6, None)
-    assert found.cheaper == (Cheaper("team/train", "old", 1.0, "new", 3.0, 3),)
+    (cheaper,) = found.cheaper
+    assert cheaper == Cheaper("team/train", "old", 1.0, "new", pytest.approx(3), 3)
+    each, rates = pytest.approx(16 / 6), pytest.approx({"old": 1, "new": 3, "gpu": 2})
+    assert found.spent == Spent("price list", "EUR", pytest.approx(16), each, rates, True)
     advice = advise(Facts(fit=found, currency="EUR"))
     assert advice.verdict is Verdict.UNKNOWN
     assert [remedy.name for remedy in advice.remedies] == [
         "run team/train in flavor old rather than new",
         "find out why work fails, is rejected or interrupted",
     ]
+
+
+def test_gpu_time_of_services_is_not_that_of_results() -> None:
+    """A result took ten GPU-hours, however many more a service had."""
+    found = used(1100.0, uses={Use.VERIFIED: 1080.0, Use.FAILED: 20.0}, served=1000.0, verified=10)
+    assert found.hours_each == 10
+    lost = used(100.0, uses={Use.VERIFIED: 40.0, Use.MISSED: 40.0, Use.FAILED: 20.0}, served=60.0, verified=4)
+    (remedy,) = advise(Facts(fit=lost)).remedies
+    assert remedy.extra == pytest.approx(2), "hours of a service bring no results"
 
 
 # --- serving -----------------------------------------------------------------------------------------------------
@@ -255,6 +268,44 @@ def test_spare_gpus_go_first() -> None:
     advice = advise(Facts(timing=None, capacity=answers, prices=[None], demands=[chat(25)]))
     assert advice.verdict is Verdict.NOT_YET
     assert "first use 2 of the 4 GPUs in flavor gpu of ClusterQueue q that deadlines do not need" in advice.told
+
+
+def test_what_is_asked_may_not_be_known() -> None:
+    """Then nothing is said of the servers but that, and why."""
+    advice = advise(Facts(demands=[chat(1), Demand(chat(1).measured, None, 1, why="Prometheus is down")]))
+    assert advice.findings[1].standing is Standing.UNKNOWN
+    assert "how much is asked of chat: Prometheus is down" in advice.unknown
+    assert "asked" not in advice.told
+
+
+def test_growth_is_told_beside_the_answer() -> None:
+    """Ten a second are taken, eight asked, half a one more every week."""
+    advice = advise(Facts(demands=[replace(chat(8), growth=0.5)]))
+    assert advice.told == (
+        "Do not buy: the servers can take what is asked of them, for 4 weeks more if it goes on growing as it did."
+    )
+    assert "chat: grows by 0.5/s a week; if that goes on, it is more than passed in 4 weeks" in (
+        advice.findings[1].evidence
+    )
+    (remedy,) = advise(Facts(demands=[replace(chat(25), growth=0.5)])).remedies
+    assert remedy.buying
+
+
+def test_money_of_two_currencies_is_not_compared() -> None:
+    """The server was measured in EUR, all else is in USD."""
+    (remedy,) = advise(Facts(demands=[chat(25)], currency="USD")).remedies
+    assert (remedy.cost, "720 EUR, which is not compared with USD" in remedy.evidence) == (None, True)
+
+
+def test_what_work_has_cost_is_told_by_whoever_was_asked() -> None:
+    """And what a price is by."""
+    spent = Spent("OpenCost", "EUR", 1900.5, 88.24, {}, False)
+    advice = advise(planned_already(pairs(3), fit=used(spent=spent), priced=["OpenCost"]))
+    assert (
+        "spent: EUR 1,900.50, EUR 88.24 for each result that counts (OpenCost; not for all of the time)"
+        in advice.findings[2].evidence
+    )
+    assert "; 2 an hour each, by OpenCost" in advice.told
 
 
 def test_reports_of_advise_serving_are_read(tmp_path: Path) -> None:

@@ -222,3 +222,32 @@ def test_usage_of_one_queue_gives_no_other_work_away() -> None:
         assert found["total"]["productiveGpuHours"] == pytest.approx(2)
         found = data("usage", *WEEK, "-q", "nightly", "--prometheus", prometheus.url)
     assert (found["total"]["busyGpuHours"], found["total"]["busyElsewhereGpuHours"]) == (0, 0)
+
+
+def test_what_is_not_there_is_told_with_what_is(tmp_path: Path) -> None:
+    """A queue that is written wrong, a window that is over, a copy without work: nobody takes that for idle GPUs."""
+    told = "has no work of ClusterQueue nightyl in that time; there is work of daytime, nightly, serving"
+    for command in ("usage", "outcomes"):
+        assert told in run(command, *WEEK, "-q", "nightyl").stderr
+    later = run("usage", "-f", str(EXAMPLE / "ledger.jsonl"), "--until", "2026-11-20T00:00:00Z")
+    assert "has no work in that time; the newest is of 2026-11-29T" in later.stderr
+    (tmp_path / "empty.jsonl").write_text("")
+    assert "empty.jsonl has no work at all" in run("usage", "--export", str(tmp_path / "empty.jsonl")).stderr
+
+
+def test_an_opencost_that_is_down_has_not_said_that_nothing_was_spent() -> None:
+    """It is not known, and its error is told once."""
+    result = run("cost", *WEEK, "--opencost", "http://127.0.0.1:1", code=3)
+    assert result.stdout.startswith("What was spent from 2026-11-23T00:00:00Z to 2026-11-30T00:00:00Z is not known")
+    assert result.stderr.count("does not answer") == 1
+
+
+def test_a_price_list_has_its_own_currency() -> None:
+    """Another one would convert nothing."""
+    assert "says in which OpenCost counts" in run("cost", *WEEK, *PRICES, "--currency", "USD", code=2).stderr
+
+
+def test_mistakes_in_files_are_told_with_their_place() -> None:
+    """As editors and compilers write it."""
+    result = run("usage", *WEEK, "--success", str(EXAMPLE / "prices.yaml"), code=1)
+    assert "prices.yaml:3: currency: is not known; allowed here:" in result.stderr
