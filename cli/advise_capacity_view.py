@@ -59,8 +59,12 @@ def _notes(answers: Sequence[Capacity], asked: Question, prices: Prices) -> Iter
         yield f"Counted: {line}."
     if asked.missed is not None and answers:
         yield f"In fact {len(asked.missed)} of these deadlines {'was' if len(asked.missed) == 1 else 'were'} missed."
-    if any(answer.deadlines and prices.of(answer) is None for answer in answers):
+    missing = sorted({each.pool.flavor_name for each in answers if each.deadlines and prices.of(each) is None})
+    if missing and prices.listed is None and not prices.said:
         yield "No price is known, so none per extra deadline (--price 2.50, of one for an hour; --prices FILE)."
+    elif missing:
+        told = f"--price {missing[0]}=2.50, or in the price list"
+        yield f"No price is known of flavor {', '.join(missing)}, so none per extra deadline ({told})."
     if len(answers) > 1:
         yield "Each answer leaves the other flavors and queues as they are."
 

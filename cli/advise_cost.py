@@ -104,6 +104,8 @@ def cost(
     used = allocate(seen.entries, seen.window, seen.now, said)
     sources = Sources()
     sources.add("ledger", str(file or ledger))
+    if success is None:
+        sources.missing("success.yaml", "only verdicts and deadlines of the work itself count (--success FILE)")
     measure_busy(used, seen, servers, sources)
     judge, answers = judge_of(goals, seen, servers, sources)
     bill = bill_of(used, seen, judge, listed, opencost, currency or "", servers, sources)

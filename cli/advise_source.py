@@ -199,6 +199,8 @@ def window_of(since: str, until: str | None, now: int) -> Window:
         raise fail(f"--since: {error}", USAGE) from None
     if end - length < 0:
         raise fail(f"--since: {since} before {until or 'now'} is before 1970", USAGE)
+    if end - length >= now:
+        raise fail(f"--until: {since} before {until} is still to come", USAGE)
     return Window(end - length, end)
 
 

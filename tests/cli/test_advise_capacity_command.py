@@ -58,7 +58,11 @@ def test_the_seed_example_needs_four_not_eight(run: Run) -> None:
         "jobs research/eval-c and research/eval-d set the peak."
     )
     assert "Fewer than 4 cannot do: proved." in others
-    assert any(line.startswith("No price is known") for line in others)
+    assert any(line.startswith("No price is known, ") for line in others)
+    named = run("-f", SEED, "--prices", "examples/05-results/prices.yaml").stdout
+    assert (
+        "No price is known of flavor gpu, so none per extra deadline (--price gpu=2.50, or in the price list)." in named
+    )
     assert "buy" not in result.stdout
 
 

@@ -231,6 +231,8 @@ def test_what_is_not_there_is_told_with_what_is(tmp_path: Path) -> None:
         assert told in run(command, *WEEK, "-q", "nightyl").stderr
     later = run("usage", "-f", str(EXAMPLE / "ledger.jsonl"), "--until", "2026-11-20T00:00:00Z")
     assert "has no work in that time; the newest is of 2026-11-29T" in later.stderr
+    ahead = run("usage", *WEEK[:2], "--until", "2100-01-01T00:00:00Z", code=2)
+    assert "7d before 2100-01-01T00:00:00Z is still to come" in ahead.stderr
     (tmp_path / "empty.jsonl").write_text("")
     assert "empty.jsonl has no work at all" in run("usage", "--export", str(tmp_path / "empty.jsonl")).stderr
 
