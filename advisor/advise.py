@@ -96,13 +96,16 @@ def _no_need(facts: Facts, findings: Sequence[Finding]) -> tuple[Verdict, str]:
         met = f"all {total} deadlines" if total > 1 else "the one deadline"
         if missed:
             met = f"{total - missed} of {total} deadlines (more GPUs do not help the others)"
-        known.append(f"started at the right time, work on today's quota meets {met}")
+        hindsight = "with hindsight, " if timing.surprised else ""
+        known.append(f"{hindsight}started at the right time, work on today's quota meets {met}")
         if timing.rescued:
             without = len(timing.without)
             was = (
                 f"{'was' if without == 1 else 'were'} missed in fact" if facts.past else "would be missed without that"
             )
             known[-1] += f"; {without} {was}"
+            if timing.surprised:
+                known[-1] += f", and {without - len(timing.rescued)} of them would be by plans that know estimates only"
     if serving.standing is Standing.NO:
         known.append(can_take(facts))
     if not known:

@@ -24,6 +24,8 @@ def timing_finding(facts: Facts) -> Finding:
         f"{'was' if without == 1 else 'were'} missed in fact" if facts.past else "would be missed in Kueue's order"
     )
     told = f"{without} of {_deadlines(total)} {as_it_is}; started at the right time, on the same quota, {planned}"
+    if timing.surprised and timing.replayed is not None:
+        told += f" with hindsight, {len(timing.replayed)} without"
     evidence = [f"a plan that the verifier has checked{', with hindsight' if facts.past else ''}: {planned} missed"]
     if timing.replayed is not None:
         evidence.append(f"the past replayed without hindsight, by quick plans: {len(timing.replayed)} missed")

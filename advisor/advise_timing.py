@@ -59,6 +59,11 @@ class Timing:
         """Missed without planning, and met with it: without hindsight, if that is known."""
         return self.without - (self.planned if self.replayed is None else self.replayed)
 
+    @property
+    def surprised(self) -> bool:
+        """Whether plans that know estimates only miss more than one that knows what was to come."""
+        return self.replayed is not None and bool(self.replayed - self.planned)
+
 
 def timing(
     request: pb.PlanRequest,

@@ -30,7 +30,7 @@ def to_json(answers: Sequence[Capacity], asked: Question, prices: Prices) -> dic
     return told if asked.missed is None else told | {"missedInFact": len(asked.missed)}
 
 
-NOTHING = "No work asks for any: none is needed."
+NOTHING = "There is no work that asks for any GPUs (or what --resource names), so none are needed."
 
 
 def show(answers: Sequence[Capacity], asked: Question, prices: Prices, console: Console) -> None:

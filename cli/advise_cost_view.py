@@ -76,9 +76,9 @@ def _sentence(bill: Bill, whole: Cost, each: PerResult, window: str) -> str:
     from advisor.cost import PRICE_LIST
 
     if not whole.total:
-        if not bill.charges and not bill.complete:
-            return f"What was spent from {window} is not known: {bill.source} has not said it."
         who = f"the {bill.source}" if bill.source == PRICE_LIST else bill.source
+        if not bill.charges and not bill.complete:
+            return f"What was spent from {window} is not known: {who} does not say it."
         return f"Nothing was spent from {window}, as far as {who} knows."
     money = f"{bill.currency} ".lstrip()
     told = f"{money}{number(whole.total, 2)} was spent from {window} ({bill.source})"

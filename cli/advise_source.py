@@ -309,8 +309,12 @@ def counted(items: Iterable[T], what: str) -> Iterator[T]:
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn
 
+    console = Console(stderr=True)
+    if not console.is_terminal:  # there it would leave an empty line
+        yield from items
+        return
     with Progress(
-        SpinnerColumn(), TextColumn(f"{{task.completed}} {what}"), console=Console(stderr=True), transient=True
+        SpinnerColumn(), TextColumn(f"{{task.completed}} {what}"), console=console, transient=True
     ) as progress:
         yield from progress.track(items, total=None)
 

@@ -191,6 +191,21 @@ def test_the_past_replayed_without_hindsight() -> None:
     )
     assert late == {1}
     assert replace(found, replayed=late).rescued == set()
+    assert replace(found, replayed=late).surprised
+
+
+def test_what_takes_hindsight_is_told_as_such() -> None:
+    """Of two that were missed, plans that know estimates only rescue one: nobody is told that planning meets all."""
+    two = frozenset({0, 1})
+    found = Timing(frozenset(range(4)), frozenset(), two, frozenset(), 0, replayed=frozenset({1}))
+    advice = advise(Facts(timing=found, past=True))
+    assert advice.told == (
+        "Do not buy: with hindsight, started at the right time, work on today's quota meets all 4 deadlines; "
+        "2 were missed in fact, and 1 of them would be by plans that know estimates only."
+    )
+    assert "on the same quota, 0 with hindsight, 1 without: start times cost 1 deadline." in advice.findings[0].told
+    certain = advise(Facts(timing=replace(found, replayed=frozenset()), past=True))
+    assert "hindsight" not in certain.told
 
 
 def test_what_gpu_time_went_for() -> None:

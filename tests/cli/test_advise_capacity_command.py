@@ -13,6 +13,7 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
+from cli.advise_capacity_view import NOTHING
 from cli.main import app
 from scheduler.apiserver import RESOURCES
 from scheduler.cluster import KINDS
@@ -165,7 +166,7 @@ def test_what_is_not_there_is_told(run: Run, tmp_path: Path) -> None:
 def test_nothing_to_do_needs_nothing(run: Run) -> None:
     """Queues without work."""
     result = run("-f", f"{SEED}/queues.yaml")
-    assert (result.exit_code, result.stdout) == (0, "No work asks for any: none is needed.\n")
+    assert (result.exit_code, result.stdout) == (0, f"{NOTHING}\n")
 
 
 def test_of_a_live_cluster(run: Run, tmp_path: Path) -> None:
