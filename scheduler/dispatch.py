@@ -14,6 +14,9 @@ Before the walk, quota is set aside for what Kueue may admit any moment: work in
 fits now. So a release never takes room that Kueue would give to somebody else. Nor is anything released behind the
 blocked head of a StrictFIFO queue, or behind work that Kueue tries for ever: Kueue would not look at it. Nor is
 anything released whose pods have no room on nodes, as far as these are known: it would hold quota and stand still.
+
+Kueue tries what is released together in an order of its own: what could take another flavor, or more pods, if it came
+first, and so leave less than they need to others that are on their way, is released when these hold their quota.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ from scheduler.backfill import CLOSED, Course, book, change, course, first_room
 from scheduler.node_room import NodeRoom, fits_on_nodes, node_room, take_nodes, wait_for_nodes
 from scheduler.plans import PlanInForce
 from solver.api import planner_pb2 as pb
-from solver.choose import ATTEMPTS, NO_FIT, PREEMPTS, Choice, Queues, Shapes, blank, claim, retry
+from solver.choose import ATTEMPTS, FITS, NO_FIT, PREEMPTS, Choice, Queues, Shapes, blank, claim, retry
 from solver.decode_admission import Admission
 from solver.preemption import LOWER_OR_NEWER, Holders, evict
 from solver.preemption import NEVER as NOBODY
@@ -118,6 +121,9 @@ class _Rows(NamedTuple):
     releasable: Bools
     alike: Int64s
     """Number of a group of rows of which Kueue would say the same."""
+    several: Bools
+    """Whether there is more than one way to admit it: other flavors, fewer pods."""
+    fresh: Bools
 
 
 def dispatch(
@@ -127,6 +133,7 @@ def dispatch(
     releasable: Sequence[bool] | Bools,
     heads: Sequence[Head] = (),
     honour: bool = True,
+    fresh: Bools | None = None,
 ) -> list[Due]:
     """What to release now, in this order.
 
@@ -141,6 +148,9 @@ def dispatch(
     honour
         Whether work is released that Kueue would admit by evicting others, if waiting would make it late or if it has
         no due date.
+    fresh
+        For each row that Kueue has already whether it may be about to be admitted; by default all that are in flight.
+        The others are thought to hold their quota when Kueue comes to what is released.
     """
     if not len(problem):
         return []
@@ -176,6 +186,8 @@ def dispatch(
         start=turns.start,
         releasable=np.asarray(releasable, dtype=np.bool_),
         alike=_alike(problem, admission),
+        several=_several(problem, admission),
+        fresh=problem.state == State.IN_FLIGHT if fresh is None else fresh,
     )
     # Who goes holds nothing any more: amounts are set to 0 on the way.
     holders = admission.holders._replace(amount=admission.holders.amount.copy())
@@ -197,6 +209,15 @@ def _alike(problem: Problem, admission: Admission) -> Int64s:
     alone = by_age[admission.queue]
     alike[alone] = len(problem.options.node) * len(priorities) + np.arange(np.count_nonzero(alone))
     return alike
+
+
+def _several(problem: Problem, admission: Admission) -> Bools:
+    """Rows that Kueue could admit in more than one way."""
+    shapes, first = admission.shapes, problem.options.first
+    spare = np.append(np.cumsum(shapes.min_pods < shapes.pods), 0)
+    cut = spare[shapes.first[1:] - 1] > spare[shapes.first[:-1] - 1]
+    several: Bools = (np.diff(first) > 1)[problem.pair] | cut[admission.shape]
+    return several
 
 
 @njit(cache=True, nogil=True)
@@ -228,6 +249,9 @@ def _walk(
     waiting = np.full((2, *usage.shape), NEVER, dtype=np.int64)
     placed = np.zeros(n, dtype=np.bool_)
     evictor = np.full(len(choice.victims), -1, dtype=np.int64)
+    # What is in use by those that hold it already; who is on the way to more, by root; who depends on that.
+    held, coming = usage.copy(), np.zeros(len(usage), dtype=np.int64)
+    moving, depends = np.zeros(n, dtype=np.bool_), np.zeros(n, dtype=np.bool_)
     for row in ungated:
         node = queues.node[rows.queue[row]]
         if rows.earliest[row] > 0:
@@ -236,9 +260,15 @@ def _walk(
         if rank[row] <= shut[node]:
             mode, endless = _ask(tree, queues, shapes, usage, choice, rows, row)
         if mode >= PREEMPTS:
-            _admit(tree, choice, usage, node, to_come, _stretched(options, choice, rows, row))
+            length = _stretched(options, choice, rows, row) + _later(options, choice, rows, row)
+            _admit(tree, choice, usage, node, to_come, length)
             take_nodes(room, queues, shapes, int(rows.queue[row]), int(rows.shape[row]), choice)
             placed[row] = True
+            if rows.fresh[row]:
+                moving[row] = True
+                coming[to_come.root[node]] += 1
+            else:
+                claim(tree, held, node, choice.total)
         else:
             if strict[node] or endless:
                 shut[node] = min(shut[node], rank[row])
@@ -268,29 +298,90 @@ def _walk(
             if mode < PREEMPTS:
                 in_vain[rows.alike[row]] = changes
         length, alike = _stretched(options, choice, rows, row), rows.alike[row]
-        passes = mode >= PREEMPTS and (while_released[alike] < count or length < too_long[alike])
-        if passes and not _may_pass(tree, usage, waiting, to_come, node, choice.total, length, mode == PREEMPTS):
-            passes, too_long[alike], while_released[alike] = False, length, count
+        holds = length + _later(options, choice, rows, row)
+        passes = mode >= PREEMPTS and (while_released[alike] < count or holds < too_long[alike])
+        if passes and not _may_pass(tree, usage, waiting, to_come, node, choice.total, holds, mode == PREEMPTS):
+            passes, too_long[alike], while_released[alike] = False, holds, count
         if (
             passes
             and _worth_it(rows, row, mode == PREEMPTS, length, honour)
             # Who is evicted leaves nodes as well; which, nobody knows.
             and (
                 mode == PREEMPTS
-                or fits_on_nodes(room, queues, shapes, int(rows.queue[row]), int(rows.shape[row]), choice, length)
+                or fits_on_nodes(room, queues, shapes, int(rows.queue[row]), int(rows.shape[row]), choice, holds)
             )
         ):
             for holder in choice.victims:
                 if holder >= 0:
                     evictor[holder] = row
                     evictions += 1
-            _admit(tree, choice, usage, node, to_come, length)
+            _admit(tree, choice, usage, node, to_come, holds)
             take_nodes(room, queues, shapes, int(rows.queue[row]), int(rows.shape[row]), choice)
             released[count] = row
             count += 1
+            if rows.several[row] and mode != PREEMPTS and coming[to_come.root[node]] > 0:
+                depends[row] = _depends(tree, queues, shapes, held, choice, rows, row)
+            moving[row] = True
+            coming[to_come.root[node]] += 1
         else:
             _wait(tree, options, usage, waiting, room, to_come, rows, row)
+    if depends.any():
+        count = _in_any_order(tree, queues, shapes, held, to_come, choice, rows, moving, depends, rank, released, count)
     return released[:count], evictor
+
+
+@inner
+def _depends(
+    tree: TreeArrays, queues: Queues, shapes: Shapes, held: Int64s, choice: Choice, rows: _Rows, row: int
+) -> bool:
+    """Whether Kueue would choose something else for a row if it came before all that are on their way."""
+    total = choice.total.copy()
+    _ask(tree, queues, shapes, held, choice, rows, row)
+    return bool((choice.total != total).any())
+
+
+@inner
+def _in_any_order(
+    tree: TreeArrays,
+    queues: Queues,
+    shapes: Shapes,
+    held: Int64s,
+    to_come: Course,
+    choice: Choice,
+    rows: _Rows,
+    moving: Bools,
+    depends: Bools,
+    rank: Int64s,
+    released: Int64s,
+    count: int,
+) -> int:
+    """Keep back what depends on who comes first, where somebody would come away empty-handed; how many are left.
+
+    Tried are Kueue's order, and what is released before what Kueue has already: that may be parked for a moment.
+    """
+    kueue = np.empty(len(rank), dtype=np.int64)
+    kueue[rank] = np.arange(len(rank))
+    fails = np.zeros(len(held), dtype=np.bool_)
+    for released_first in range(2):
+        usage = held.copy()
+        for turn in range(1 + released_first):
+            for row in kueue:
+                own = rows.state[row] == _PENDING
+                root = to_come.root[queues.node[rows.queue[row]]]
+                if not moving[row] or fails[root] or (released_first == 1 and own != (turn == 0)):
+                    continue
+                mode, _ = _ask(tree, queues, shapes, usage, choice, rows, row)
+                if mode < FITS:
+                    fails[root] = True
+                else:
+                    claim(tree, usage, queues.node[rows.queue[row]], choice.total)
+    kept = 0
+    for k in range(count):
+        row = released[k]
+        if not (depends[row] and fails[to_come.root[queues.node[rows.queue[row]]]]):
+            released[kept] = row
+            kept += 1
+    return kept
 
 
 @inner
@@ -325,7 +416,24 @@ def _stretched(options: Options, choice: Choice, rows: _Rows, row: int) -> int:
     for k in range(options.need[option], options.need[option + 1]):
         planned += options.amount[k]
     given = choice.total.sum()
-    return rows.shortest[row] if given >= planned else int(rows.shortest[row] * (planned / max(1, given)))
+    if given >= planned:
+        return int(rows.shortest[row])
+    return int(min(rows.shortest[row] * (planned / max(1, given)), float(NEVER >> 1)))
+
+
+@inner
+def _later(options: Options, choice: Choice, rows: _Rows, row: int) -> int:
+    """How much later than in the flavor that begins soonest work begins in what was chosen."""
+    first, last = options.first[rows.pair[row]], options.first[rows.pair[row] + 1]
+    least, chosen, most = options.lead[first], np.int64(-1), np.int64(0)
+    for option in range(first, last):
+        least, most = min(least, options.lead[option]), max(most, options.lead[option])
+        same = chosen < 0
+        for k in range(options.need[option], options.need[option + 1]):
+            same = same and (options.amount[k] == 0 or choice.total[options.cell[k]] > 0)
+        if same:
+            chosen = options.lead[option]
+    return int((most if chosen < 0 else chosen) - least)
 
 
 @inner

@@ -245,6 +245,8 @@ class Replay:
                 for row, _ in due:
                     work = waiting.pop(problem.ids[problem.row[row]])
                     self._start(course, running, ends, work, now, now + START_LAG + work.duration)
+                if due and (np.diff(problem.options.first) > 1).any():
+                    dates.append(now + 1)  # what could take the flavor of these waits until they have it
                 dates += [again, *(work.not_before for work in waiting.values() if work.not_before > now)]
                 dates += [work.gone for work in waiting.values() if work.gone is not None]
                 dates += [now + int(wait) for wait in turn.not_before if wait > 0]
