@@ -240,7 +240,7 @@ def read_workload(item: Object) -> WorkloadFacts:
         ),
         priority=int32(spec.get("priority") or 0),
         priority_class=str((spec.get("priorityClassRef") or {}).get("name") or ""),
-        max_execution=None if limit is None else max(1, int32(limit) - int32(past)) * SECOND,
+        max_execution=None if limit is None else min(MAX_DURATION, max(1, int32(limit) - int32(past)) * SECOND),
         requeue_at=instant(requeue_at) if requeue_at else None,
         inadmissible=waiting.get("reason") == "Inadmissible",
         message="" if reserved else str(waiting.get("message") or ""),
@@ -371,7 +371,7 @@ def _admission(spec: Mapping[str, Any], admission: Mapping[str, Any], reclaimabl
             if resource in flavors:
                 held = amount(resource, quantity)
                 # In Kueue's order of operations; one admitted with fewer pods than it wanted gives back later.
-                held = held // count * left if left < count else held
+                held = held // count * left if 0 < count > left else held
                 pods = max(0, min(left, count))
                 cell = str(flavors[resource]), str(resource), held // max(1, pods)
                 before = usage.get(cell, (0, 0))

@@ -282,6 +282,11 @@ def _wrong(kind: str, item: dict[str, Any]) -> str:
     conditions = (item.get("status") or {}).get("conditions") or []
     if not isinstance(conditions, list) or not all(isinstance(condition, dict) for condition in conditions):
         return "status.conditions is not a list of mappings"
+    owners = item["metadata"].get("ownerReferences") or []
+    if not isinstance(owners, list) or not all(isinstance(owner, dict) for owner in owners):
+        return "metadata.ownerReferences is not a list of mappings"
+    if kind == "WorkloadPriorityClass" and type(value := item.get("value", 0)) is not int:
+        return f"value is {value!r}, not a whole number"
     spec = item.get("spec") or {}
     if kind == "Job":
         pod = (spec.get("template") or {}).get("spec") if isinstance(spec.get("template") or {}, dict) else None
@@ -323,6 +328,7 @@ def _fill_in(files: Files, managed_label: str, gate_all: bool) -> None:
             metadata["uid"] = metadata.get("uid") or str(uuid.uuid5(uuid.NAMESPACE_OID, f"{kind}/{key}"))
             metadata["creationTimestamp"] = metadata.get("creationTimestamp") or created
             objects[key] = {**item, "metadata": metadata}
+    _drop_namesakes(files)
     ours = {jobs[key]["metadata"]["namespace"] for key in fresh}
     kinds = (*ROOT_KINDS, "Workload", "LocalQueue")
     for item in [item for kind in kinds for item in files.by_kind[kind].values()]:
@@ -340,6 +346,18 @@ def _fill_in(files: Files, managed_label: str, gate_all: bool) -> None:
         for kind in (*ROOT_KINDS, "Workload"):
             objects = files.by_kind[kind]
             objects.update({key: _gated(item) for key, item in objects.items()})
+
+
+def _drop_namesakes(files: Files) -> None:
+    """A uid is of one object: where a manifest was copied with its uid, the first one counts."""
+    first: dict[str, str] = {}
+    for kind in (*ROOT_KINDS, "Workload"):
+        for key, item in list(files.by_kind[kind].items()):
+            earlier = first.setdefault(str(item["metadata"]["uid"]), f"{kind} {key}")
+            if earlier != f"{kind} {key}":
+                told = f"{kind} {key} has the metadata.uid of {earlier}; that one counts"
+                _complain(files, files.places[kind, key], told)
+                del files.by_kind[kind][key]
 
 
 def _make_workloads(files: Files, gated: set[str]) -> None:

@@ -116,7 +116,7 @@ def read_pod_set(pod_set: Mapping[str, Any], reclaimable: int = 0) -> PodSet:
     Raises
     ------
     ValueError
-        If a request is not a quantity.
+        If a request is not a quantity, or a label of the node selector no text.
     """
     spec = (pod_set.get("template") or {}).get("spec") or {}
     count = max(0, int32(pod_set["count"]) - reclaimable)
@@ -127,7 +127,7 @@ def read_pod_set(pod_set: Mapping[str, Any], reclaimable: int = 0) -> PodSet:
         count=count,
         min_count=min_count if min_count < count else 0,
         pod=read_pod(spec),
-        node_selector=tuple(sorted((spec.get("nodeSelector") or {}).items())),
+        node_selector=_labels(spec.get("nodeSelector"), "nodeSelector"),
         affinity=tuple(
             tuple(
                 Expression(str(e["key"]), str(e["operator"]), tuple(str(v) for v in e.get("values") or ()))
@@ -140,7 +140,13 @@ def read_pod_set(pod_set: Mapping[str, Any], reclaimable: int = 0) -> PodSet:
 
 
 def read_flavor(flavor: Mapping[str, Any]) -> Flavor:
-    """Read a ResourceFlavor."""
+    """Read a ResourceFlavor.
+
+    Raises
+    ------
+    ValueError
+        If a node label is no text.
+    """
     spec = flavor.get("spec") or {}
     metadata = flavor.get("metadata") or {}
     annotations = metadata.get("annotations") or {}
@@ -151,7 +157,7 @@ def read_flavor(flavor: Mapping[str, Any]) -> Flavor:
         except ValueError as error:
             wrong = f"annotation {START_LEAD} does not count: {error}"
     return Flavor(
-        labels=tuple(sorted((spec.get("nodeLabels") or {}).items())),
+        labels=_labels(spec.get("nodeLabels"), "nodeLabels"),
         taints=tuple(
             Taint(str(taint["key"]), str(taint.get("value") or ""), str(taint.get("effect") or ""))
             for taint in spec.get("nodeTaints") or ()
@@ -199,6 +205,14 @@ def _tolerated(taints: Iterable[Taint], tolerations: Iterable[Toleration]) -> bo
         for taint in taints
         if taint.effect in ("NoSchedule", "NoExecute")
     )
+
+
+def _labels(labels: Mapping[str, Any] | None, where: str) -> tuple[tuple[str, str], ...]:
+    found = tuple(sorted((labels or {}).items()))
+    for key, value in found:
+        if not isinstance(value, str):
+            raise ValueError(f"{where}.{key} is {value!r}, not text")
+    return found
 
 
 def _tolerations(tolerations: Iterable[Mapping[str, Any]] | None) -> tuple[Toleration, ...]:

@@ -122,6 +122,23 @@ def test_an_error_in_one_document_does_not_cost_the_others(tmp_path: Path) -> No
         (JOB.format(name="a") + "status: [x]\n", 1, "status is not a mapping"),
         (JOB.format(name="a") + "status: {conditions: x}\n", 1, "status.conditions is not a list of mappings"),
         (JOB.format(name="a") + "status: {conditions: [null]}\n", 1, "status.conditions is not a list of mappings"),
+        (
+            JOB.format(name="a").replace("  labels", "  ownerReferences: [x]\n  labels"),
+            1,
+            "ownerReferences is not a list",
+        ),
+        (
+            "kind: WorkloadPriorityClass\napiVersion: kueue.x-k8s.io/v1beta2\nmetadata: {name: p}\nvalue: high\n",
+            1,
+            "value is 'high', not a whole number",
+        ),
+        (
+            JOB.format(name="a").replace("  labels", "  uid: x\n  labels")
+            + "---\n"
+            + JOB.format(name="b").replace("  labels", "  uid: x\n  labels"),
+            12,
+            "Job default/b has the metadata.uid of Job default/a",
+        ),
         ("number: " + "9" * 5000, 1, "is not YAML"),
         ('{"number": ' + "9" * 5000 + "}", 1, "is not JSON that can be read"),
         ('{"a":' * 20_000 + "1" + "}" * 20_000, 1, "is not JSON that can be read"),

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from memory_cluster import START, MemoryCluster
 
 from scheduler import facts
+from scheduler.annotations import MAX_DURATION
 from scheduler.cluster import GATE, GATES_ANNOTATION
 from scheduler.kinds import ROOTS, RootKind
 from scheduler.plans import Placement, PlanInForce
@@ -67,6 +68,16 @@ def test_estimates_by_default(cluster: MemoryCluster) -> None:
         "b": (30 * SECOND, "maximumExecutionTimeSeconds"),
         "c": (7 * MINUTE, "default"),
     }
+
+
+def test_no_limit_at_all(cluster: MemoryCluster) -> None:
+    """An execution limit of many years, to say that there is none, is no reason to leave work out of the plan."""
+    cluster.job("a", spec={"activeDeadlineSeconds": 1 << 62})
+    cluster.job("b")
+    cluster.edit("Workload", cluster.key_of("b"), lambda w: w["spec"].update(maximumExecutionTimeSeconds=(1 << 31) - 1))
+    snap = snapshot(cluster)
+    assert {item.estimate for item in snap.items} == {MAX_DURATION}
+    assert decode(snap.request).rejected == ()
 
 
 def test_ownerless_workload(cluster: MemoryCluster) -> None:
@@ -472,6 +483,27 @@ def test_broken_objects(cluster: MemoryCluster, kind: str, broken: Any) -> None:
         assert (complaint.reason, complaint.target.kind) == ("Unreadable", kind)
     if not isinstance(broken, dict):
         assert "cannot be read" in snap.complaints[0].message
+
+
+def test_a_label_that_is_no_text(cluster: MemoryCluster) -> None:
+    """A flavor with a node label that is no text is complained about, and so is a Job with such a node selector."""
+    node = {"allocatable": {"nvidia.com/gpu": "8"}}
+    cluster.put({"kind": "Node", "metadata": {"name": "n", "labels": {"gpu": "h100"}}, "status": node})
+    cluster.put({"kind": "ResourceFlavor", "metadata": {"name": "odd"}, "spec": {"nodeLabels": {"gpu": ["h100"]}}})
+    cluster.job("train")
+    cluster.job("other")
+    selector = {"gpu": ["h100"]}
+    cluster.edit(
+        "Workload",
+        cluster.key_of("other"),
+        lambda w: w["spec"]["podSets"][0]["template"]["spec"].update(nodeSelector=selector),
+    )
+    snap = snapshot(cluster)
+    assert only(snap).root.name == "train"
+    assert [complaint.message.partition(": ")[2] for complaint in snap.complaints] == [
+        "nodeLabels.gpu is ['h100'], not text",
+        "nodeSelector.gpu is ['h100'], not text",
+    ]
 
 
 json = st.recursive(
