@@ -50,8 +50,9 @@ lint: $(READY) ## ruff, mypy --strict, import-linter
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
 
 .PHONY: api
-api: $(READY) ## generate solver/api from proto/
+api: $(READY) ## generate solver/api and advisor/api from proto/
 	@$(BIN)/python -m grpc_tools.protoc -Isolver/api=proto --python_out=. --pyi_out=. --grpc_python_out=. solver/api/planner.proto
+	@$(BIN)/python -m grpc_tools.protoc -Iadvisor/api=proto --python_out=. --pyi_out=. --grpc_python_out=. advisor/api/outcomes.proto
 
 COMPILE = uv pip compile -q --no-header --generate-hashes --no-emit-index-url --no-emit-find-links --universal \
   --python-version 3.11 pyproject.toml

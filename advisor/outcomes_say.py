@@ -27,6 +27,10 @@ _JOB_UID = "kueue.x-k8s.io/job-uid"
 """Label that Kueue puts on a Workload: the uid of its root object."""
 
 _WHO = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+_MAY = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+
+VERB = "verify"
+"""The RBAC verb that it takes, which the admission policy asks for too."""
 
 
 class Said(StrEnum):
@@ -39,6 +43,34 @@ class Said(StrEnum):
 
 class CannotJudge(Exception):
     """There is nothing to judge, or we may not; the message says what to do."""
+
+
+class NotThere(CannotJudge):
+    """There is no such work, or it is not queued by Kueue."""
+
+
+class NotEnded(CannotJudge):
+    """There is no result yet."""
+
+
+class MayNot(CannotJudge):
+    """Who asks may not say whether a result counts."""
+
+
+LONGEST_REASON = 1000
+"""Characters."""
+
+KINDS = {kind.lower(): kind for kind in (*ROOT_KINDS, "Workload")}
+"""What is judged, by its name in small letters."""
+
+
+def check_reason(reason: str) -> str:
+    """What is wrong with a reason; empty if it will do."""
+    if not reason.strip():
+        return "say why; it is kept beside the verdict"
+    if len(reason) > LONGEST_REASON:
+        return f"{len(reason)} characters are too many; at most {LONGEST_REASON}"
+    return ""
 
 
 @dataclass(frozen=True)
@@ -75,12 +107,12 @@ def find(api: ApiServer, kind: str, namespace: str, name: str, now: int) -> Ende
         listed = api.request("GET", workloads.path(namespace), query=query).get("items") or []
         found = [each for each in listed if _owned(each, item)]  # a label anybody can write
     if not found:
-        raise CannotJudge(f"{kind} {namespace}/{name} has no Workload: only what Kueue queues is judged")
+        raise NotThere(f"{kind} {namespace}/{name} has no Workload: only what Kueue queues is judged")
     newest = max(found, key=lambda each: str(each["metadata"]["creationTimestamp"]))
     work = Work(read_workload(newest), None if kind == "Workload" else read_root(kind, item), Settings())
     entry = entry_of(None, work, None, None, now)
     if entry.outcome is None:
-        raise CannotJudge(f"{kind} {namespace}/{name} has not ended: there is no result to judge yet")
+        raise NotEnded(f"{kind} {namespace}/{name} has not ended: there is no result to judge yet")
     return Ended(entry, item, resource)
 
 
@@ -90,7 +122,7 @@ def _get(api: ApiServer, resource: Resource, namespace: str, name: str) -> Objec
     except ApiError as error:
         if error.status != NOT_FOUND:
             raise
-        raise CannotJudge(
+        raise NotThere(
             f"there is no {resource.kind} {name} in namespace {namespace}; of work whose object is gone, "
             "a verdict is written to the ledger itself (--ledger)"
         ) from None
@@ -101,32 +133,54 @@ def _owned(workload: Object, root: Object) -> bool:
     return any(owner.get("uid") == root["metadata"]["uid"] for owner in owners)
 
 
-def say(api: ApiServer, work: Ended, verdict: Verdict, reason: str, *, dry_run: bool = False) -> Said:
+@dataclass(frozen=True)
+class Saying:
+    """What became of a verdict, and who said it, by the name that the cluster knows."""
+
+    said: Said
+    by: str
+
+
+def say(api: ApiServer, work: Ended, verdict: Verdict, reason: str, *, dry_run: bool = False) -> Saying:
     """Write a verdict on the cluster.
+
+    The right to do so is asked for here too, beside the admission policy: so it holds where that one is missing.
 
     Raises
     ------
-    CannotJudge
+    MayNot
         If we may not.
     scheduler.apiserver.ApiError
         If the apiserver does not answer.
     """
     who = str(api.request("POST", _WHO, body={}).get("status", {}).get("userInfo", {}).get("username", ""))
-    metadata = work.item["metadata"]
+    metadata, resource = work.item["metadata"], work.resource
+    if not _may(api, resource, str(metadata["namespace"])):
+        raise MayNot(
+            f'{who} may not say whether the result counts (that takes the RBAC verb "{VERB}" on {resource.plural})'
+        )
     wanted = {VERDICT: str(verdict), VERDICT_BY: who, VERDICT_REASON: reason}
     there: Mapping[str, Any] = metadata.get("annotations") or {}
     if all(there.get(key) == text for key, text in wanted.items()):
-        return Said.UNCHANGED
+        return Saying(Said.UNCHANGED, who)
     body = {"metadata": {"uid": metadata["uid"], "annotations": wanted}}
-    path = work.resource.path(str(metadata["namespace"]), str(metadata["name"]))
+    path = resource.path(str(metadata["namespace"]), str(metadata["name"]))
     try:
         query = {"dryRun": "All"} if dry_run else None
         api.request("PATCH", path, query=query, body=body, content_type=MERGE_PATCH)
     except ApiError as error:
         if error.status == FORBIDDEN:
-            raise CannotJudge(error.message) from None
+            raise MayNot(error.message) from None
         raise
-    return Said.RECORDED
+    return Saying(Said.RECORDED, who)
+
+
+def _may(api: ApiServer, resource: Resource, namespace: str) -> bool:
+    """Whether we hold the verb on all of a namespace, as the admission policy asks."""
+    group = resource.version.rpartition("/")[0]
+    asked = {"namespace": namespace, "verb": VERB, "group": group, "resource": resource.plural}
+    review = api.request("POST", _MAY, body={"spec": {"resourceAttributes": asked}})
+    return bool(review.get("status", {}).get("allowed"))
 
 
 def find_in_ledger(ledger: Ledger, namespace: str, name: str) -> Entry:
@@ -144,5 +198,5 @@ def find_in_ledger(ledger: Ledger, namespace: str, name: str) -> Entry:
             if entry.outcome is not None:
                 return entry
     if known:
-        raise CannotJudge(f"{namespace}/{name} has not ended: there is no result to judge yet")
-    raise CannotJudge(f"nothing of the name {name} in namespace {namespace} is in the ledger")
+        raise NotEnded(f"{namespace}/{name} has not ended: there is no result to judge yet")
+    raise NotThere(f"nothing of the name {name} in namespace {namespace} is in the ledger")

@@ -15,6 +15,7 @@ from cli import (
     ledger,
     observe,
     outcome,
+    outcome_server,
     plan,
     policy,
     release,
@@ -28,6 +29,7 @@ app.command()(explain.explain)
 app.command()(demo.demo)
 app.command()(observe.observe)
 app.command()(outcome.outcome)
+app.command("outcome-server")(outcome_server.outcome_server)
 app.command()(controller.controller)
 app.command()(release.release)
 app.command()(check.check)

@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from advisor.outcomes_say import Said
     from scheduler.ledger_entry import Entry, Verdict
 
-LONGEST_REASON = 1000
-"""Characters."""
-
 REJECTED = 3
 """Exit code: the judge has rejected it, and that is on record."""
 
@@ -42,10 +39,11 @@ class Told(StrEnum):
 
 
 def _kind(text: str) -> str:
-    kinds = {kind.lower(): kind for kind in (*ROOT_KINDS, "Workload")}
-    if text.lower() not in kinds:
-        raise typer.BadParameter(f"{text} is not judged: there are {', '.join(kinds.values())}")
-    return kinds[text.lower()]
+    from advisor.outcomes_say import KINDS
+
+    if text.lower() not in KINDS:
+        raise typer.BadParameter(f"{text} is not judged: there are {', '.join(KINDS.values())}")
+    return KINDS[text.lower()]
 
 
 def outcome(
@@ -101,10 +99,11 @@ def outcome(
         raise fail(f'say verified or rejected, or let the judge say it (--judge): {name} verified --reason "…"', USAGE)
     if judge and success is None:
         raise fail("--judge: say where its task and judge are: --success success.yaml", USAGE)
-    if verdict is not None and not (reason or "").strip():
-        raise fail('say why: --reason "…"; it is kept beside the verdict', USAGE)
-    if reason is not None and len(reason) > LONGEST_REASON:
-        raise fail(f"--reason: {len(reason)} characters are too many; at most {LONGEST_REASON}", USAGE)
+    if verdict is not None or reason is not None:
+        from advisor.outcomes_say import check_reason
+
+        if wrong := check_reason(reason or ""):
+            raise fail(f"--reason: {wrong}", USAGE)
     if ledger is not None:
         told = _in_ledger(ledger, name, namespace, verdict, reason, judge, success, dry_run)
     else:
@@ -138,7 +137,7 @@ def _on_cluster(
         try:
             work = find(api, kind, namespace or api.namespace, name, time.time_ns() // 1_000_000)
             verdict, why, score = _verdict(work.entry, word, reason, success if judge else None)
-            done = say(api, work, verdict, why, dry_run=dry_run)
+            done = say(api, work, verdict, why, dry_run=dry_run).said
         finally:
             api.close()
     return _told(work.entry, done, verdict, why, score)

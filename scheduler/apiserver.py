@@ -145,6 +145,13 @@ class NoCluster(Exception):
     """No usable cluster configuration; the message says what was tried and what to do."""
 
 
+_CONNECTION = (
+    "ssl_ca_cert", "verify_ssl", "assert_hostname", "tls_server_name", "proxy", "no_proxy", "proxy_headers",
+    "socket_options", "connection_pool_maxsize", "retries",
+)  # fmt: skip
+"""What of a configuration says how to reach an apiserver, and not who we are."""
+
+
 class ApiServer:
     """One apiserver and the connections to it. Safe to use from several threads.
 
@@ -171,6 +178,19 @@ class ApiServer:
     def as_user(self, user: str) -> ApiServer:
         """The same apiserver, called as somebody else (impersonation)."""
         return ApiServer(self._client, self.namespace, user)
+
+    def with_token(self, token: str) -> ApiServer:
+        """The same apiserver, called by whoever a bearer token belongs to. Nothing of our own identity goes along."""
+        from kubernetes import client
+
+        ours = self._client.configuration
+        theirs = client.Configuration(host=ours.host)
+        for name in _CONNECTION:
+            setattr(theirs, name, getattr(ours, name))
+        theirs.username = theirs.password = theirs.cert_file = theirs.key_file = theirs.refresh_api_key_hook = None
+        theirs.api_key_prefix = {}
+        theirs.api_key = {"authorization": f"Bearer {token}"}
+        return ApiServer(client.ApiClient(theirs), self.namespace)
 
     def date(self) -> str:
         """The time that the apiserver puts on its answers, as HTTP writes it; empty if there is none on them.

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import typer
@@ -17,52 +16,26 @@ from typer.testing import CliRunner, Result
 
 from cli.outcome import outcome
 from scheduler.ledger import Ledger, Verdict
-from scheduler.settings import HOUR
+from tests.advisor.fake_verdicts import JOBS, WORKLOADS, Verdicts
 from tests.advisor.work import work
-from tests.scheduler.fake_apiserver import FakeApiServer, Refusal
-from tests.scheduler.memory_cluster import MemoryCluster
+from tests.scheduler.fake_apiserver import Refusal
 
 app = typer.Typer()
 app.command()(outcome)
 
-JOBS, WORKLOADS = "/apis/batch/v1/jobs", "/apis/kueue.x-k8s.io/v1beta2/workloads"
 EXAMPLE = Path(__file__).parents[2] / "examples" / "05-results"
 
 
-class Cluster(FakeApiServer):
-    """One that knows who asks, and selects by a label's value."""
-
-    def handle(self, method: str, path: str, query: dict[str, str], body: Any, content_type: str) -> dict[str, Any]:
-        if path.endswith("/selfsubjectreviews"):
-            return {"status": {"userInfo": {"username": "carol"}}}
-        key, _, value = query.get("labelSelector", "").partition("=")
-        if value:
-            answer = super().handle(method, path, {**query, "labelSelector": key}, body, content_type)
-            chosen = [each for each in answer["items"] if each["metadata"]["labels"][key] == value]
-            return {**answer, "items": chosen}
-        return super().handle(method, path, query, body, content_type)
-
-
 @pytest.fixture
-def cluster() -> Iterator[Cluster]:
+def cluster() -> Iterator[Verdicts]:
     """A finished Job ``done`` and a running one ``runs``, in namespace ``team``."""
-    memory = MemoryCluster()
-    memory.queue()
-    for name in ("done", "runs"):
-        memory.job(name, 2, deadline="8h")
-        memory.admit(name)
-    memory.time += HOUR
-    memory.condition("done", "Finished", "True", "Succeeded")
-    server = Cluster()
-    for kind, path in (("Job", JOBS), ("Workload", WORKLOADS)):
-        for item in memory.objects(kind).values():
-            server.put(path, dict(item))
-    yield server
-    server.stop()
+    fake = Verdicts()
+    yield fake
+    fake.stop()
 
 
 @pytest.fixture
-def punctual(cluster: Cluster, tmp_path: Path) -> Callable[..., Result]:
+def punctual(cluster: Verdicts, tmp_path: Path) -> Callable[..., Result]:
     """Runs a command on the fake cluster."""
     file = tmp_path / "kubeconfig"
     config = {
@@ -77,7 +50,7 @@ def punctual(cluster: Cluster, tmp_path: Path) -> Callable[..., Result]:
     return lambda *words: CliRunner().invoke(app, [*words, "--kubeconfig", str(file)], env={"PUNCTUAL_SUCCESS": ""})
 
 
-def annotations(cluster: Cluster, name: str = "done") -> dict[str, str]:
+def annotations(cluster: Verdicts, name: str = "done") -> dict[str, str]:
     """What is said on a Job."""
     found = cluster.objects[JOBS][f"team/{name}"]["metadata"].get("annotations") or {}
     return {key.removeprefix("punctual.kueue/"): text for key, text in found.items() if "verdict" in key}
@@ -93,7 +66,7 @@ def success(folder: Path, program: str, threshold: float = 0.8) -> Path:
     return file
 
 
-def test_a_verdict_is_written_with_who_and_why(cluster: Cluster, punctual: Callable[..., Result]) -> None:
+def test_a_verdict_is_written_with_who_and_why(cluster: Verdicts, punctual: Callable[..., Result]) -> None:
     """By the name that the cluster knows us by; saying it again changes nothing."""
     result = punctual("done", "verified", "--reason", "looked at it")
     assert (result.exit_code, result.stdout) == (0, "recorded: team/done verified: looked at it\n"), result.output
@@ -106,7 +79,7 @@ def test_a_verdict_is_written_with_who_and_why(cluster: Cluster, punctual: Calla
     assert annotations(cluster)["verdict"] == "rejected"
 
 
-def test_who_may_not_is_told(cluster: Cluster, punctual: Callable[..., Result]) -> None:
+def test_who_may_not_is_told(cluster: Verdicts, punctual: Callable[..., Result]) -> None:
     """In the words of the admission policy."""
 
     def forbid(method: str, path: str) -> None:
@@ -122,14 +95,23 @@ def test_who_may_not_is_told(cluster: Cluster, punctual: Callable[..., Result]) 
     assert annotations(cluster) == {}
 
 
+def test_who_may_not_is_told_without_the_guard_too(cluster: Verdicts, punctual: Callable[..., Result]) -> None:
+    """The right is asked for before anything is written."""
+    cluster.users["secret"] = ("carol", False)
+    result = punctual("done", "verified", "--reason", "mine")
+    assert result.exit_code == 1
+    assert 'carol may not say whether the result counts (that takes the RBAC verb "verify" on jobs)' in result.stderr
+    assert annotations(cluster) == {}
+
+
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
         (["runs", "verified", "-r", "x"], 1, "Job team/runs has not ended"),
         (["gone", "verified", "-r", "x"], 1, "there is no Job gone in namespace team; of work whose object is gone"),
         (["done"], 2, "say verified or rejected, or let the judge say it"),
-        (["done", "verified"], 2, "say why: --reason"),
-        (["done", "verified", "-r", " "], 2, "say why: --reason"),
+        (["done", "verified"], 2, "--reason: say why; it is kept beside the verdict"),
+        (["done", "verified", "-r", " "], 2, "--reason: say why; it is kept beside the verdict"),
         (["done", "verified", "-r", "x" * 1001], 2, "at most 1000"),
         (["done", "verified", "--judge"], 2, "not both"),
         (["done", "--judge"], 2, "--success success.yaml"),
@@ -138,7 +120,7 @@ def test_who_may_not_is_told(cluster: Cluster, punctual: Callable[..., Result]) 
     ],
 )
 def test_what_cannot_be_judged_is_said(
-    cluster: Cluster, punctual: Callable[..., Result], words: list[str], code: int, said: str
+    cluster: Verdicts, punctual: Callable[..., Result], words: list[str], code: int, said: str
 ) -> None:
     """And nothing is written."""
     result = punctual(*words)
@@ -147,7 +129,7 @@ def test_what_cannot_be_judged_is_said(
 
 
 def test_a_workload_that_only_claims_to_belong_to_it_does_not_end_it(
-    cluster: Cluster, punctual: Callable[..., Result]
+    cluster: Verdicts, punctual: Callable[..., Result]
 ) -> None:
     """Anybody can write Kueue's label; what counts is the owner."""
     done, runs = (cluster.objects[JOBS][f"team/{name}"]["metadata"]["uid"] for name in ("done", "runs"))
@@ -169,7 +151,7 @@ def test_a_workload_that_only_claims_to_belong_to_it_does_not_end_it(
 
 
 def test_of_a_job_the_job_is_judged_and_of_a_pod_its_workload(
-    cluster: Cluster, punctual: Callable[..., Result]
+    cluster: Verdicts, punctual: Callable[..., Result]
 ) -> None:
     """The ledger reads verdicts of kinds that it does not follow on their Workloads."""
     (key,) = (
@@ -189,7 +171,7 @@ def test_of_a_job_the_job_is_judged_and_of_a_pod_its_workload(
 
 @pytest.mark.parametrize(("score", "verdict", "code"), [(0.8, "verified", 0), (0.79, "rejected", 3)])
 def test_the_judge_says_it_by_the_threshold(
-    cluster: Cluster, punctual: Callable[..., Result], tmp_path: Path, score: float, verdict: str, code: int
+    cluster: Verdicts, punctual: Callable[..., Result], tmp_path: Path, score: float, verdict: str, code: int
 ) -> None:
     """It reads the work as the ledger exports it; what it gives is recorded with its score."""
     program = f"import json, sys\nassert json.loads(sys.stdin.readline())['name'] == 'done'\nprint({score})\n"
@@ -213,7 +195,7 @@ def test_the_judge_says_it_by_the_threshold(
     ],
 )
 def test_a_judge_that_does_not_judge_has_not_judged(
-    cluster: Cluster, punctual: Callable[..., Result], tmp_path: Path, program: str, said: str
+    cluster: Verdicts, punctual: Callable[..., Result], tmp_path: Path, program: str, said: str
 ) -> None:
     """Nothing is recorded, and it is said why."""
     result = punctual("done", "--judge", "--success", str(success(tmp_path, program)))
