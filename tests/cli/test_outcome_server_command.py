@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -15,7 +17,10 @@ from typer.testing import CliRunner
 
 from advisor.api import outcomes_pb2 as pb
 from advisor.api import outcomes_pb2_grpc as rpc
+from advisor.outcomes_server import Options, Server
+from advisor.outcomes_service import Service
 from cli.main import app
+from scheduler.apiserver import connect
 from tests.advisor.fake_verdicts import Verdicts
 
 ROOT = Path(__file__).parents[2]
@@ -58,6 +63,17 @@ def certificate(folder: Path) -> tuple[Path, Path]:
     return files
 
 
+def test_the_example_of_the_page(tmp_path: Path, kubeconfig: Path) -> None:
+    """What docs/success.md shows is accepted, over TLS."""
+    crt, key = certificate(tmp_path)
+    server = Server(Options("127.0.0.1:0", crt, key), Service(connect(kubeconfig)))
+    server.start()
+    try:
+        as_shown(server.address, crt, tmp_path)
+    finally:
+        server.stop(0)
+
+
 @pytest.mark.long
 def test_it_takes_verdicts_over_tls_until_it_is_told_to_stop(tmp_path: Path, kubeconfig: Path) -> None:
     """Only those with a certificate of the CA may call; who they are their token says, not the server's kubeconfig."""
@@ -92,6 +108,25 @@ def test_it_takes_verdicts_over_tls_until_it_is_told_to_stop(tmp_path: Path, kub
     finally:
         run.kill()
         run.wait()
+
+
+def as_shown(address: str, crt: Path, folder: Path) -> None:
+    """Run it, with names and places of here."""
+    page = (ROOT / "docs" / "success.md").read_text()
+    (code,) = (block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "OutcomesStub" in block)
+    (folder / "token").write_text("secret")
+    for old, new in (
+        ("ca.crt", str(crt)),
+        ("/var/run/secrets/kubernetes.io/serviceaccount/token", str(folder / "token")),
+        ("punctual-outcomes.punctual-system.svc:50052", address),
+        ('"vision"', '"team"'),
+        ('"train-28901"', '"done"'),
+    ):
+        assert code.count(old) == 1, old
+        code = code.replace(old, new)
+    names: dict[str, Any] = {}
+    exec(code, names)
+    assert (names["answer"].recorded, names["answer"].by) == (True, "carol")
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
+from advisor.api import outcomes_pb2 as pb
+from advisor.api import outcomes_pb2_grpc as rpc
 from localcluster.rest import ApiError
 from scheduler.ledger import Ledger, Verdict
 from tests.kueue.conftest import MANIFESTS
@@ -126,3 +129,51 @@ def test_a_verdict_gets_into_the_ledger(team: Team, punctual: Punctual, tmp_path
     punctual.start_controller()
     both = [(Verdict.VERIFIED, account, "fine"), (Verdict.REJECTED, account, "wrong data")]
     wait_for(lambda: judgements() == both, "the ledger to have the other one", 60)
+
+
+@pytest.mark.long
+def test_a_verdict_over_grpc(team: Team, tmp_path: Path) -> None:
+    """By whom a real token belongs to, whoever runs the server: its administrator's certificate is lent to nobody."""
+    team.job("done", gpus=1, run_for=1)
+    wait_for(lambda: team.finished("done"), "one to end", 60)
+    command = [COMMAND, "outcome-server", "--listen", "127.0.0.1:0", "--kubeconfig", team.cluster.kubeconfig]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as run:
+        assert run.stdout is not None
+        try:
+            address = run.stdout.readline().split()[3].rstrip(",")
+            token = team.cluster.token(team.name, "default")
+            request = pb.RecordRequest(namespace=team.name, name="done", verdict=pb.VERIFIED, reason="fine")
+
+            def record(token: str) -> Any:
+                metadata = (("authorization", f"Bearer {token}"),)
+                with grpc.insecure_channel(address) as channel:
+                    try:
+                        return rpc.OutcomesStub(channel).Record(request, metadata=metadata, timeout=30)  # type: ignore
+                    except grpc.RpcError as error:
+                        return error.code()
+
+            assert record("none-of-this-cluster") is grpc.StatusCode.UNAUTHENTICATED
+            assert record(token) is grpc.StatusCode.PERMISSION_DENIED
+            api, rbac = team.cluster.api, f"/apis/rbac.authorization.k8s.io/v1/namespaces/{team.name}"
+            seen = {"apiGroups": ["kueue.x-k8s.io"], "resources": ["workloads"], "verbs": ["get", "list"]}
+            edit = [rule(*EDIT), seen]
+            api("POST", f"{rbac}/roles", {"metadata": {"name": "editor"}, "rules": edit})
+            role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "editor"}
+            subjects = [{"kind": "ServiceAccount", "name": "default", "namespace": team.name}]
+            api("POST", f"{rbac}/rolebindings", {"metadata": {"name": "editor"}, "roleRef": role, "subjects": subjects})
+            account = tmp_path / "account.kubeconfig"
+            team.cluster.kubeconfig_as(token, account)
+            wait_for(lambda: "yes" in team.cluster.kubectl("auth", "can-i", "patch", "jobs", "-n", team.name,
+                                                           kubeconfig=account), "the role")  # fmt: skip
+            assert record(token) is grpc.StatusCode.PERMISSION_DENIED, "who may edit a Job does not certify it"
+            assert PREFIX not in team.get_job("done")["metadata"]["annotations"]
+            judge = [rule("get", "patch", "verify", resources=("jobs",)), seen]
+            api("PATCH", f"{rbac}/roles/editor", {"rules": judge})
+            wait_for(lambda: not isinstance(record(token), grpc.StatusCode), "the right to judge")
+            again = record(token)
+        finally:
+            run.terminate()
+    account_name = f"system:serviceaccount:{team.name}:default"
+    assert (again.recorded, again.by) == (False, account_name)
+    found = team.get_job("done")["metadata"]["annotations"]
+    assert (found[PREFIX], found[f"{PREFIX}-by"], found[f"{PREFIX}-reason"]) == ("verified", account_name, "fine")
