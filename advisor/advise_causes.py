@@ -91,6 +91,7 @@ def capacity_remedies(facts: Facts) -> list[Remedy]:
                 + ("" if price is None or not source else f"; {price:,.4g} an hour each, by {source}"),
                 buying=True,
                 gpu_hours=hours,
+                good=facts.fit.good if facts.fit else None,
             )
         )
     return remedies

@@ -75,6 +75,8 @@ class Remedy:
         Whether it takes more hardware.
     gpu_hours
         That it frees, or buys, in that time.
+    good
+        Of results that somebody judged, the share that is verified; None: not known.
     """
 
     name: str
@@ -85,6 +87,12 @@ class Remedy:
     evidence: str
     buying: bool = False
     gpu_hours: float | None = None
+    good: float | None = None
+
+    @property
+    def each_verified(self) -> float | None:
+        """Money for one verified result more, if as many are good as were; None: not known."""
+        return self.each / self.good if self.each is not None and self.good else None
 
     @property
     def each(self) -> float | None:

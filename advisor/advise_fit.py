@@ -77,6 +77,8 @@ class Fit:
         Results that count.
     spent
         What it cost; None: nobody was asked.
+    rejected
+        Results that are not good.
     served
         Of what was granted, services', which give answers and no results.
     """
@@ -91,6 +93,12 @@ class Fit:
     cheaper: tuple[Cheaper, ...]
     spent: Spent | None = None
     served: float = 0.0
+    rejected: int = 0
+
+    @property
+    def good(self) -> float | None:
+        """Of results that somebody judged, the share that is verified; None if there is none."""
+        return self.verified / (self.verified + self.rejected) if self.verified + self.rejected else None
 
     @property
     def in_vain(self) -> float:
@@ -141,6 +149,7 @@ def fit(usage: Usage, entries: Iterable[Entry], judge: Judge, there: float | Non
         cheaper=_cheaper(bill, judge) if bill and bill.comparable else (),
         spent=_spent(bill, entries, judge, now) if bill and bill.charges else None,
         served=served,
+        rejected=sum(result is Result.REJECTED for result in results),
     )
 
 

@@ -9,6 +9,7 @@ import typer
 
 from cli.advise_bill import Currency, OpenCostUrl, PriceList, bill_of, check_currency, price_list_of
 from cli.advise_cost_view import budget_object, print_costs, report, thousand
+from cli.advise_print import print_json, remarks
 from cli.advise_source import (
     PARTIAL,
     USAGE,
@@ -30,8 +31,6 @@ from cli.advise_source import (
     judge_of,
     look,
     measure_busy,
-    print_json,
-    remarks,
     servers_of,
     shares_of,
     span,

@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from cli.advise_source import Output, number, percent, print_csv, print_table
+from cli.advise_print import number, percent, print_csv, print_table
+from cli.advise_source import (
+    Output,
+)
 
 if TYPE_CHECKING:
     from advisor.cost import Bill, Cost, PerResult

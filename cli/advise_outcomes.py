@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cli.advise_print import percent, print_csv, print_json, print_table, remarks
 from cli.advise_source import (
     Address,
     Export,
@@ -18,11 +19,6 @@ from cli.advise_source import (
     Sources,
     Until,
     look,
-    percent,
-    print_csv,
-    print_json,
-    print_table,
-    remarks,
     span,
     span_object,
     success_of,

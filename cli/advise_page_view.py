@@ -44,6 +44,8 @@ def _gain(remedy: Remedy, currency: str) -> str:
     if remedy.cost is None:
         return f"{extra}, at a price that is not known"
     each = "" if remedy.each is None else f", {_round(remedy.each)} for each"
+    if remedy.each_verified:
+        each += f", {_round(remedy.each_verified)} for each that will be good ({remedy.good:.0%} of those judged were)"
     return f"{extra}, for {_round(remedy.cost)} {currency}".rstrip() + each
 
 
@@ -77,6 +79,7 @@ def to_json(advice: Advice, facts: Facts, sources: Sources, remarks: Sequence[st
                 "extraResults": remedy.extra,
                 "cost": remedy.cost,
                 "costPerExtraResult": remedy.each,
+                "costPerExtraVerifiedResult": remedy.each_verified,
                 "gpuHours": remedy.gpu_hours,
                 "confidence": _SURE[remedy.sure],
                 "evidence": remedy.evidence,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cli.advise_print import number, percent, print_csv, print_json, print_table, remarks
 from cli.advise_source import (
     PARTIAL,
     Address,
@@ -25,12 +26,6 @@ from cli.advise_source import (
     judge_of,
     look,
     measure_busy,
-    number,
-    percent,
-    print_csv,
-    print_json,
-    print_table,
-    remarks,
     servers_of,
     shares_of,
     span,

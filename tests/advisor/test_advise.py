@@ -102,6 +102,14 @@ def test_more_is_bought_when_nothing_cheaper_helps() -> None:
     assert advice.told.startswith("Buy: 1 more GPU in flavor gpu of ClusterQueue q for 1 more deadline met; ")
 
 
+def test_what_one_more_good_result_costs() -> None:
+    """One GPU for three hours at 2 for one deadline more; of five results four are good, so 7.5 for one that is."""
+    (remedy,) = advise(planned_already(pairs(3), fit=used(verified=4, rejected=1))).remedies
+    assert (remedy.each, remedy.each_verified) == (6.0, 7.5)
+    (unknown,) = advise(planned_already(pairs(3), fit=used(verified=0))).remedies
+    assert (unknown.each, unknown.each_verified) == (6.0, None)
+
+
 def test_not_while_it_is_unknown_what_gpus_are_used_for() -> None:
     """Without a ledger that may be cheaper to mend; it is said how to find out."""
     advice = advise(planned_already(pairs(3)))
