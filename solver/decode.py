@@ -17,6 +17,7 @@ import numpy.typing as npt
 from solver.api import planner_pb2 as pb
 from solver.decode_nodes import decode_nodes, decode_packing
 from solver.decode_options import Request, Shapes, build_options
+from solver.decode_previous import decode_previous, options_of
 from solver.decode_quota import decode_quota
 from solver.invalid import InvalidRequest, UnknownSchema
 from solver.problem import MAX_TIME, NEVER, Busy, Float64s, Problem, Rejected, State
@@ -90,6 +91,9 @@ def decode(request: pb.PlanRequest) -> Problem:
     worst = latest + (int(duration_and_lead.sum()) if duration_and_lead.sum(dtype=np.float64) < NEVER else NEVER)
     if worst >= NEVER >> 1:
         raise InvalidRequest("workloads.duration_ms", "add up to more time than there is")
+    planned_before = decode_previous(request, len(rows.ids))
+    pending = rows.state[row] == State.PENDING
+    before = np.where(pending, planned_before.assignment[row], -1)
     return Problem(
         now=now,
         horizon=max(request.horizon_ms, worst),
@@ -108,8 +112,10 @@ def decode(request: pb.PlanRequest) -> Problem:
         weight=rows.weight[row],
         created=rows.created[row],
         priority=rows.priority[row].astype(np.int32),
-        previous=np.where(rows.state[row] == State.PENDING, _previous(request, len(rows.ids))[row], -1),
+        previous=np.where(pending, planned_before.start[row], -1),
+        previous_option=options_of(options, pair, before, request.previous.assignments, len(tree.resources)),
         rejected=tuple(sorted(rows.rejected, key=lambda rejected: rejected.row)),
+        notes=planned_before.notes,
     )
 
 
@@ -398,20 +404,3 @@ def _pairs(queue: Int64s, shape: Int64s, shapes: int) -> tuple[list[tuple[int, i
         distinct, inverse = np.unique(key, return_inverse=True)
         pair = inverse.astype(np.int32)
     return [divmod(k, shapes) for k in distinct.tolist()], pair
-
-
-def _previous(request: pb.PlanRequest, n: int) -> Int64s:
-    """Start of each row in the plan in force, −1 for none; one that has passed counts as now."""
-    previous, now = request.previous, request.now_ms
-    result = np.full(n, -1, dtype=np.int64)
-    if len(previous.workload) != len(previous.start_ms):
-        told = f"has {len(previous.start_ms)} entries where previous.workload has {len(previous.workload)}"
-        raise InvalidRequest("previous.start_ms", told)
-    row = np.fromiter(previous.workload, np.int64, len(previous.workload))
-    start = np.fromiter(previous.start_ms, np.int64, len(previous.start_ms))
-    if len(unknown := np.flatnonzero(row >= n)):
-        raise InvalidRequest(f"previous.workload[{unknown[0]}]", f"is {row[unknown[0]]}, but there are {n} workloads")
-    if len(wrong := np.flatnonzero((start < 0) | (start > now + MAX_TIME))):
-        raise InvalidRequest(f"previous.start_ms[{wrong[0]}]", f"is {start[wrong[0]]}, which is no instant near now")
-    result[row] = np.maximum(0, start - now)
-    return result

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from solver.api import planner_pb2 as pb
+from solver.moves import moves
 from solver.plan import Plan
 from solver.problem import Problem
 from solver.quota import Int32s
@@ -45,7 +46,19 @@ def encode(
         )
     for queue, message in problem.tree.frozen.items():
         response.frozen_queues.add(name=problem.tree.queue_names[queue], message=message)
+    if (problem.previous >= 0).any():
+        _encode_moves(problem, plan, response.moves)
+    response.notes.extend(problem.notes)
     return response
+
+
+def _encode_moves(problem: Problem, plan: Plan, out: pb.Moves) -> None:
+    moved = moves(problem, plan)
+    out.workload.extend(problem.row[moved.row].tolist())
+    out.from_ms.extend((problem.previous[moved.row] + problem.now).tolist())
+    out.to_ms.extend((plan.start[moved.row] + problem.now).tolist())
+    out.reason.extend(moved.reason.tolist())
+    out.cause.extend(np.where(moved.cause >= 0, problem.row[moved.cause] + 1, 0).tolist())
 
 
 def _encode_plan(problem: Problem, plan: Plan, out: pb.Plan) -> None:

@@ -8,7 +8,7 @@ from enum import IntEnum
 import numpy as np
 
 from solver.problem import NEVER, Problem, State
-from solver.quota import Int32s, Int64s
+from solver.quota import Bools, Int32s, Int64s
 
 HOUR = 3_600_000
 
@@ -54,6 +54,8 @@ class Plan:
         Who made it, e.g. ``greedy/edf``.
     bound
         No plan can have a smaller ``late_weight``.
+    impossible
+        ``bool [n]``: rows that cannot start any more as they were planned before; None when nothing was.
     """
 
     start: Int64s
@@ -62,6 +64,7 @@ class Plan:
     engine: str
     bound: float = 0.0
     objective: Objective = field(default=Objective(np.inf, np.inf, np.inf))
+    impossible: Bools | None = None
 
     def order(self, problem: Problem) -> Int64s:
         """Rows in the order of admission: by planned start; equal starts what is not ours first, then by due date."""

@@ -6,18 +6,21 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
+import numpy as np
+
 from solver.api import planner_pb2 as pb
 from solver.bound import certain_late_weight, late_weight_bound
 from solver.buckets import Flag
 from solver.decode import decode
 from solver.encode import encode
-from solver.greedy import rule_plans
+from solver.greedy import greedy, rule_plans
 from solver.limit import Limit
 from solver.plan import Plan
-from solver.previous import previous_plan, worth_moving
+from solver.previous import previous_plan
 from solver.problem import Problem
 from solver.schedule import Scheduler
 from solver.search import search
+from solver.steady import steadied, worth_moving
 from solver.worth import better
 
 CP_SAT_ROWS = 200
@@ -76,22 +79,31 @@ def plans(
     policy, limit = policy or pb.Policy(), Limit(budget or pb.Budget())
     scheduler = Scheduler(problem, stop)
     bound = certain_late_weight(scheduler)
-    best = previous_plan(scheduler, policy)
-    in_force = best is not None
+    best = kept = previous_plan(scheduler, policy)
     if best is not None:
         yield replace(best, bound=bound)
     for candidate in _candidates(scheduler, policy, limit, seed):
-        if best is None:
-            wins = True
-        elif in_force:
-            wins = worth_moving(scheduler, candidate, best, policy)
-        else:
-            wins = better(problem, candidate, best, policy)
+        proved = candidate.bound
+        wins = best is None or better(problem, candidate, best, policy)
+        if wins and best is not None and kept is not None:
+            candidate = _steady(scheduler, candidate, best, kept, policy)
+            wins = candidate is not best
         if wins:
-            best, in_force = candidate, False
-        if best is not None and (wins or candidate.bound > bound):
-            bound = max(bound, candidate.bound)
+            best = candidate
+        if best is not None and (wins or proved > bound):
+            bound = max(bound, proved)
             yield replace(best, bound=bound)
+
+
+def _steady(scheduler: Scheduler, candidate: Plan, best: Plan, kept: Plan, policy: pb.Policy) -> Plan:
+    """What to go on with when a candidate is better than the best so far, and there is a plan in force."""
+    problem = scheduler.problem
+    if not worth_moving(problem, candidate, best, policy):
+        return best
+    calmer = steadied(scheduler, candidate, kept, policy)
+    if worth_moving(problem, calmer, best, policy):
+        return calmer
+    return replace(candidate, impossible=kept.impossible)
 
 
 def _candidates(scheduler: Scheduler, policy: pb.Policy, limit: Limit, seed: int) -> Iterator[Plan]:
@@ -126,7 +138,27 @@ def _candidates(scheduler: Scheduler, policy: pb.Policy, limit: Limit, seed: int
 
 
 def warm_up() -> None:
-    """Compile or load all kernels and CP-SAT, so that the first real plan does not wait for them."""
+    """Compile or load all kernels and CP-SAT, so that the first real plan does not wait for them.
+
+    All but those of :func:`warm_up_repair`.
+    """
+    problem, policy = _small(), pb.Policy()
+    for last in plans(problem, policy, pb.Budget(work_limit=10)):
+        encode(problem, last, policy)
+    scheduler = Scheduler(problem)
+    scheduler.in_buckets(scheduler.ours, scheduler.ours)
+
+
+def warm_up_repair() -> None:
+    """Compile or load what only plans need that follow another one, so that the second real plan does not wait."""
+    problem = replace(_small(), previous=np.array([-1, 6, 0, 0]))
+    kept = previous_plan(Scheduler(problem), pb.Policy())
+    assert kept is not None
+    encode(problem, steadied(Scheduler(problem), greedy(problem), kept, pb.Policy()), pb.Policy())
+
+
+def _small() -> Problem:
+    """A problem with something of everything."""
     request = pb.PlanRequest(schema=1, now_ms=1, policy=pb.Policy())
     request.quota.resources.append("gpu")
     request.quota.flavors.add(name="gpu").nodes.add(count=1, resources=[0], amounts=[1])
@@ -138,10 +170,4 @@ def warm_up() -> None:
     request.workloads.state.extend(states)
     request.workloads.duration_ms.extend([5, 3, 2, 7])
     request.workloads.due_ms.extend([0, 9, 9, 10])
-    request.previous.workload.append(1)
-    request.previous.start_ms.append(6)
-    problem = decode(request)
-    for last in plans(problem, request.policy, pb.Budget(work_limit=10)):
-        encode(problem, last, request.policy)
-    scheduler = Scheduler(problem)
-    scheduler.in_buckets(scheduler.ours, scheduler.ours)
+    return decode(request)

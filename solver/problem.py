@@ -114,6 +114,10 @@ class Problem:
         ``int32 [n]``, Kueue's.
     previous
         ``int64 [n]``: start in the plan in force, −1 for none.
+    previous_option
+        ``int32 [n]``: with which of ``options``, −1 where nobody knows.
+    notes
+        What makes no sense in the plan in force, and was left out.
     """
 
     now: int
@@ -134,7 +138,9 @@ class Problem:
     created: Int64s
     priority: Int32s
     previous: Int64s
+    previous_option: Int32s
     rejected: tuple[Rejected, ...] = field(default=())
+    notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         """Number of rows to place."""

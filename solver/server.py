@@ -9,6 +9,7 @@ import os
 import socket
 import ssl
 import stat
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from grpc_reflection.v1alpha import reflection
 
 from solver.api import planner_pb2 as pb
 from solver.api import planner_pb2_grpc as rpc
-from solver.planner import warm_up
+from solver.planner import warm_up, warm_up_repair
 from solver.service import Service
 
 SERVICE = pb.DESCRIPTOR.services_by_name["Planner"].full_name
@@ -98,10 +99,14 @@ class Server:
         self._server.start()
 
     def warm_up(self) -> None:
-        """Compile the kernels (or load them from the cache), then take calls."""
+        """Compile the kernels (or load them from the cache), then take calls.
+
+        What the first plan does not need is compiled beside the first calls.
+        """
         warm_up()
         self.service.open()
         self._say(health_pb2.HealthCheckResponse.SERVING)
+        threading.Thread(target=warm_up_repair, name="warm-up", daemon=True).start()
 
     def stop(self) -> None:
         """Take no more calls, and end when those under way have ended or the grace is over."""

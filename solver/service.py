@@ -264,6 +264,8 @@ class _Work:
                 "engine": objective.engine,
                 "worth": {pb.ObjectiveLevel.Name(level.level): level.value for level in objective.levels},
                 "gap": objective.gap,
+                "moved": len(response.moves.workload),
+                "notes": list(response.notes),
                 "ms": {field.name[:-3]: value / 1000 for field, value in self.timing.ListFields()},
             },
         )

@@ -52,6 +52,16 @@ class WorkloadState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     RUNNING: _ClassVar[WorkloadState]
     FOREIGN: _ClassVar[WorkloadState]
 
+class MoveReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    MOVE_REASON_UNSPECIFIED: _ClassVar[MoveReason]
+    NOT_POSSIBLE: _ClassVar[MoveReason]
+    LATER_RELEASE: _ClassVar[MoveReason]
+    ON_TIME: _ClassVar[MoveReason]
+    LESS_LATE: _ClassVar[MoveReason]
+    SOONER: _ClassVar[MoveReason]
+    MAKES_WAY: _ClassVar[MoveReason]
+
 class Reason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     REASON_UNSPECIFIED: _ClassVar[Reason]
@@ -94,6 +104,13 @@ PENDING: WorkloadState
 IN_FLIGHT: WorkloadState
 RUNNING: WorkloadState
 FOREIGN: WorkloadState
+MOVE_REASON_UNSPECIFIED: MoveReason
+NOT_POSSIBLE: MoveReason
+LATER_RELEASE: MoveReason
+ON_TIME: MoveReason
+LESS_LATE: MoveReason
+SOONER: MoveReason
+MAKES_WAY: MoveReason
 REASON_UNSPECIFIED: Reason
 ROOM_NOW: Reason
 WAITS_FOR_QUOTA: Reason
@@ -343,28 +360,50 @@ class Reservation(_message.Message):
     def __init__(self, node: _Optional[str] = ..., flavor: _Optional[int] = ..., resource: _Optional[int] = ..., amount: _Optional[int] = ..., start_ms: _Optional[int] = ..., end_ms: _Optional[int] = ...) -> None: ...
 
 class PreviousPlan(_message.Message):
-    __slots__ = ("workload", "start_ms")
+    __slots__ = ("workload", "start_ms", "assignment", "assignments")
     WORKLOAD_FIELD_NUMBER: _ClassVar[int]
     START_MS_FIELD_NUMBER: _ClassVar[int]
+    ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
+    ASSIGNMENTS_FIELD_NUMBER: _ClassVar[int]
     workload: _containers.RepeatedScalarFieldContainer[int]
     start_ms: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, workload: _Optional[_Iterable[int]] = ..., start_ms: _Optional[_Iterable[int]] = ...) -> None: ...
+    assignment: _containers.RepeatedScalarFieldContainer[int]
+    assignments: _containers.RepeatedCompositeFieldContainer[Assignment]
+    def __init__(self, workload: _Optional[_Iterable[int]] = ..., start_ms: _Optional[_Iterable[int]] = ..., assignment: _Optional[_Iterable[int]] = ..., assignments: _Optional[_Iterable[_Union[Assignment, _Mapping]]] = ...) -> None: ...
 
 class PlanResponse(_message.Message):
-    __slots__ = ("plan", "objective", "rejections", "frozen_queues", "timing", "final")
+    __slots__ = ("plan", "objective", "rejections", "frozen_queues", "timing", "final", "moves", "notes")
     PLAN_FIELD_NUMBER: _ClassVar[int]
     OBJECTIVE_FIELD_NUMBER: _ClassVar[int]
     REJECTIONS_FIELD_NUMBER: _ClassVar[int]
     FROZEN_QUEUES_FIELD_NUMBER: _ClassVar[int]
     TIMING_FIELD_NUMBER: _ClassVar[int]
     FINAL_FIELD_NUMBER: _ClassVar[int]
+    MOVES_FIELD_NUMBER: _ClassVar[int]
+    NOTES_FIELD_NUMBER: _ClassVar[int]
     plan: Plan
     objective: Objective
     rejections: _containers.RepeatedCompositeFieldContainer[Rejection]
     frozen_queues: _containers.RepeatedCompositeFieldContainer[FrozenQueue]
     timing: Timing
     final: bool
-    def __init__(self, plan: _Optional[_Union[Plan, _Mapping]] = ..., objective: _Optional[_Union[Objective, _Mapping]] = ..., rejections: _Optional[_Iterable[_Union[Rejection, _Mapping]]] = ..., frozen_queues: _Optional[_Iterable[_Union[FrozenQueue, _Mapping]]] = ..., timing: _Optional[_Union[Timing, _Mapping]] = ..., final: _Optional[bool] = ...) -> None: ...
+    moves: Moves
+    notes: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, plan: _Optional[_Union[Plan, _Mapping]] = ..., objective: _Optional[_Union[Objective, _Mapping]] = ..., rejections: _Optional[_Iterable[_Union[Rejection, _Mapping]]] = ..., frozen_queues: _Optional[_Iterable[_Union[FrozenQueue, _Mapping]]] = ..., timing: _Optional[_Union[Timing, _Mapping]] = ..., final: _Optional[bool] = ..., moves: _Optional[_Union[Moves, _Mapping]] = ..., notes: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Moves(_message.Message):
+    __slots__ = ("workload", "from_ms", "to_ms", "reason", "cause")
+    WORKLOAD_FIELD_NUMBER: _ClassVar[int]
+    FROM_MS_FIELD_NUMBER: _ClassVar[int]
+    TO_MS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    CAUSE_FIELD_NUMBER: _ClassVar[int]
+    workload: _containers.RepeatedScalarFieldContainer[int]
+    from_ms: _containers.RepeatedScalarFieldContainer[int]
+    to_ms: _containers.RepeatedScalarFieldContainer[int]
+    reason: _containers.RepeatedScalarFieldContainer[MoveReason]
+    cause: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, workload: _Optional[_Iterable[int]] = ..., from_ms: _Optional[_Iterable[int]] = ..., to_ms: _Optional[_Iterable[int]] = ..., reason: _Optional[_Iterable[_Union[MoveReason, str]]] = ..., cause: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Plan(_message.Message):
     __slots__ = ("workload", "start_ms", "not_before_ms", "finish_ms", "assignment", "tardiness_ms", "reason", "assignments")

@@ -253,13 +253,15 @@ def test_plan_in_force_stays():
 
 
 def test_threshold_of_stability():
-    """Tardiness below the policy's threshold does not move planned starts, more does, and a missed due date always."""
+    """Hours of tardiness up to the threshold for each start do not move any, more do, and a missed due date always."""
     hour = 3600 * SECOND
-    asked = request({"q": 1})
+    asked = request({"q": 1}, objective=[pb.LATE_WEIGHT, pb.TARDINESS, pb.STABILITY])
     add(asked, 1, 2 * hour, due=hour, previous=0)
     add(asked, 1, hour, due=hour // 2, previous=2 * hour)
-    assert plan(decode(asked), pb.Policy(stability_threshold=1.1), WORK).start.tolist() == [0, 2 * hour]
-    assert plan(decode(asked), pb.Policy(stability_threshold=0.9), WORK).start.tolist() == [hour, 0]
+    levels = asked.policy.objective
+    for threshold, starts in ((0.51, [0, 2 * hour]), (0.49, [hour, 0])):  # an hour is gained, two starts move
+        policy = pb.Policy(stability_threshold=threshold, objective=levels)
+        assert plan(decode(asked), policy, WORK).start.tolist() == starts
     asked.workloads.due_ms[1] = NOW + hour
     assert plan(decode(asked), pb.Policy(stability_threshold=100), WORK).start.tolist() == [hour, 0]
 
