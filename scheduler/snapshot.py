@@ -18,6 +18,7 @@ from scheduler.items import Complaint, Item, Stranded, Verdict, Work
 from scheduler.kinds import ROOT_KINDS
 from scheduler.leads import StartLeads
 from scheduler.plans import PlanInForce
+from scheduler.previous import add_previous
 from scheduler.queues import QueueReader, Queues, Shape
 from scheduler.settings import Settings
 from scheduler.unsupported import Cause
@@ -233,9 +234,7 @@ class _Rows:
         for flavor in request.quota.flavors:
             flavor.lead_ms = self._leads.get(flavor.name, 0)
         if plan:
-            placed = [(row, plan.placements[item.uid]) for row, item in enumerate(items) if item.uid in plan.placements]
-            request.previous.workload.extend(row for row, _ in placed)
-            request.previous.start_ms.extend(placement.start for _, placement in placed)
+            add_previous(request, items, plan)
         return Snapshot(
             now=self._now,
             request=request,
