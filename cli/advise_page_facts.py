@@ -86,7 +86,8 @@ def facts_of(asked: Asked, seen: Seen | None) -> Facts:
     if seen is not None and question is not None and not question.known:
         unknown.append("what quota there is: -f FILE, or a cluster (the most that was in use counts as quota)")
     silent = {name: each for name, each in asked.sources.told.items() if each["place"] and not each["complete"]}
-    unknown += [line for line in Sources(silent).lines() if not any(line in each.why for each in demands)]
+    told = {each.why for each in demands}
+    unknown += Sources({name: each for name, each in silent.items() if each.get("why") not in told}).lines()
     return Facts(
         timing=found,
         past=seen is not None,

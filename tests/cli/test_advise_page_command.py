@@ -167,6 +167,7 @@ def test_demand_by_a_prometheus(run: Run, tmp_path: Path) -> None:
         assert "deadlines: no cluster to talk to" in result.stdout
         assert "SERVING: no." in run(*arguments, "--prometheus", fake.url, "--demand", "chat=x1").stdout
         own = run(*arguments[:2], "--prometheus", fake.url, "--demand-query", "chat=sum(rate(other_total[5m]))")
+        assert own.stdout.count("has nothing for sum(rate(other_total[5m])) in this time") == 1
         assert "how much is asked of chat: Prometheus" in own.stdout
         assert own.exit_code == 3
 
