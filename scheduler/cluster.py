@@ -96,7 +96,10 @@ class View(Protocol):
         """The time, in milliseconds since the Unix epoch."""
 
     def objects(self, kind: str) -> Mapping[str, Object]:
-        """All objects of a kind by ``namespace/name`` (``name`` alone for cluster-scoped kinds): a consistent copy."""
+        """All objects of a kind by ``namespace/name`` (``name`` alone for cluster-scoped kinds): a consistent copy.
+
+        An object is never changed: its next version is another one.
+        """
 
 
 class Cluster(View, Protocol):

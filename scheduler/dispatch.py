@@ -22,6 +22,7 @@ first, and so leave less than they need to others that are on their way, is rele
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -61,13 +62,16 @@ def turns(problem: Problem, plan: PlanInForce | None) -> Turns:
     rank = np.full(n, NEVER, dtype=np.int64)
     start = np.full(n, -1, dtype=np.int64)
     not_before = np.zeros(n, dtype=np.int64)
-    if plan is not None:
-        for position, row in enumerate(problem.row.tolist()):
-            placement = plan.placements.get(problem.ids[row])
-            if placement is not None:
-                rank[position] = placement.rank
-                start[position] = max(0, placement.start - problem.now)
-                not_before[position] = placement.not_before - problem.now if placement.not_before else 0
+    if plan is not None and n:
+        planned = plan.columns
+        ids = map(problem.ids.__getitem__, problem.row.tolist())
+        place = np.fromiter(map(planned.place.get, ids, repeat(-1)), np.int64, n)
+        known = place >= 0
+        place = place[known]
+        rank[known] = planned.rank[place]
+        start[known] = np.maximum(0, planned.start[place] - problem.now)
+        rule = planned.not_before[place]
+        not_before[known] = np.where(rule > 0, rule - problem.now, 0)
     order = np.lexsort((problem.created, problem.due, rank)).astype(np.int64)
     return Turns(order, start, not_before)
 

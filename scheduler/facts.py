@@ -21,6 +21,7 @@ from scheduler.settings import SECOND
 from solver.preemption import Preemption, Whom
 
 T = TypeVar("T")
+_UNSEEN = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,24 +33,40 @@ class Unreadable:
 
 
 class Reader(Generic[T]):
-    """Reads objects of one kind, each version only once."""
+    """Reads objects of one kind, each version only once.
+
+    Attributes
+    ----------
+    facts
+        Of all objects seen last, by their key.
+    broken
+        Those that could not be read.
+    """
 
     def __init__(self, kind: str, read: Callable[[Object], T]) -> None:
         self._kind = kind
         self._read = read
-        self._known: dict[str, tuple[tuple[Any, Any], T | Unreadable]] = {}
+        self._seen: dict[str, Object] = {}
+        self._versions: dict[str, tuple[Any, Any]] = {}
+        self.facts: dict[str, T] = {}
+        self.broken: dict[str, Unreadable] = {}
 
-    def read(self, objects: Mapping[str, Object]) -> dict[str, T | Unreadable]:
-        """Facts of all objects, by their key."""
-        known, self._known = self._known, {}
-        for key, item in objects.items():
+    def follow(self, objects: Mapping[str, Object]) -> dict[str, T | None]:
+        """Look again: what is new, gone or another version, by key, each with the facts that it had before."""
+        changed: dict[str, T | None] = {}
+        seen = self._seen
+        for key in [key for key, item in objects.items() if seen.get(key, _UNSEEN) is not item]:
+            item = seen[key] = objects[key]
             version = self._version(item)
-            before = known.get(key)
-            if before is not None and before[0] == version and version[1] is not None:
-                self._known[key] = before
-            else:
-                self._known[key] = version, self._fresh(key, item)
-        return {key: facts for key, (_, facts) in self._known.items()}
+            if self._versions.get(key) != version or version[1] is None:
+                changed[key] = self._forget(key)
+                self._versions[key] = version
+                self._read_anew(key, item)
+        if len(seen) > len(objects):
+            for key in seen.keys() - objects.keys():
+                del seen[key], self._versions[key]
+                changed[key] = self._forget(key)
+        return changed
 
     @staticmethod
     def _version(item: Object) -> tuple[Any, Any]:
@@ -59,14 +76,18 @@ class Reader(Generic[T]):
         except (KeyError, TypeError):
             return None, None
 
-    def _fresh(self, key: str, item: Object) -> T | Unreadable:
+    def _forget(self, key: str) -> T | None:
+        self.broken.pop(key, None)
+        return self.facts.pop(key, None)
+
+    def _read_anew(self, key: str, item: Object) -> None:
         try:
-            return self._read(item)
+            self.facts[key] = self._read(item)
         except Exception as error:  # whatever somebody wrote into it, the others go on
             namespace, _, name = key.rpartition("/")
             target = Reference(self._kind, namespace, name, str(self._version(item)[0] or ""))
             what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-            return Unreadable(target, f"{target} cannot be read: {what}")
+            self.broken[key] = Unreadable(target, f"{target} cannot be read: {what}")
 
 
 @dataclass(frozen=True, slots=True)

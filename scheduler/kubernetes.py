@@ -32,7 +32,7 @@ CONNECTIONS = len(KINDS) + PARALLEL + 6
 
 _ESSENCE: Mapping[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "Node": essence,
-    **{kind: partial(slim, kind) for kind in ("Workload", *ROOT_KINDS)},
+    **{kind: partial(slim, kind) for kind in ("Workload", "ClusterQueue", "LocalQueue", *ROOT_KINDS)},
 }
 """Of kinds of which little matters and much changes, what is kept."""
 

@@ -15,6 +15,7 @@ from concurrent import futures
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import repeat
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
@@ -179,6 +180,8 @@ class Loop:
         """How often the release of Workloads was refused, by uid."""
         self._seen: dict[str, int] = {}
         """When each waiting Workload was first seen, by uid."""
+        self._row: Mapping[str, int] = {}
+        """Of the last snapshot."""
         self._shunned: dict[str, int] = {}
         """Until when Workloads that could not be released are left alone, by uid."""
         self._stranded = LetGo(self._settings.stranded_ms)
@@ -211,7 +214,7 @@ class Loop:
             self._use(settings)
         self._adopt()
         releases = self._ended()
-        snapshot = self._snapshotter.take(self._cluster, self.plan, self._released)
+        snapshot = self._snapshotter.take(self._cluster, self._released)
         if snapshot.now < self._now - SECOND:
             self._clock_was_set(self._now - snapshot.now)
         self._now = snapshot.now
@@ -270,7 +273,7 @@ class Loop:
                 self._metrics.error("step")
                 stop.wait(pause)
             # While very much changes, the watches and the planner need the processor as well.
-            stop.wait(min(BREATH, time.thread_time() - begun))
+            stop.wait(min(BREATH, 2 * (time.thread_time() - begun)))
             if not (more or stop.is_set()):
                 self._cluster.wait(pause)
         futures.wait([sent.result for sent in self._sent], LAST_SECONDS)
@@ -331,7 +334,7 @@ class Loop:
         if not (changed or age >= self._settings.replan_ms or (age >= RETRY and self._slipped(waiting, snapshot.now))):
             return False
         self._asked, self._asked_at = snapshot.signature, snapshot.now
-        self._planner.ask(snapshot.request)
+        self._planner.ask(snapshot.request_after(self.plan))
         return True
 
     def _slipped(self, waiting: list[Item], now: int) -> bool:
@@ -360,11 +363,10 @@ class Loop:
         And seconds until more may be due though nothing changes.
         """
         now = snapshot.now
-        items = [snapshot.items[row] for row in problem.row]
         turn = turns(problem, self.plan)
-        free = np.array(
-            [i.releasable and i.uid not in self._released and i.uid not in self._shunned for i in items], dtype=np.bool_
-        )
+        free = snapshot.releasable.copy()
+        free[[snapshot.row[uid] for uid in (*self._released, *self._shunned) if uid in snapshot.row]] = False
+        free = free[problem.row]
         heads = hopeless_heads(problem, snapshot.request)
         admission = decode_admission(snapshot.request, problem)
 
@@ -372,21 +374,21 @@ class Loop:
             return dispatch(problem, admission, turn, releasable, heads, honour)
 
         dates = [until - now for until in self._shunned.values()]
-        settled = self._settled(
-            problem, items, turn, now, dates, free, lambda: [row for row, _ in fitting(free, False)]
-        )
+        settled = self._settled(problem, turn, now, dates, free, lambda: [row for row, _ in fitting(free, False)])
         found = fitting(free & settled, snapshot.request.policy.preemption == pb.HONOUR)
         due: list[tuple[Item, Sequence[Reference]]]
-        due = [(items[row], [snapshot.items[victim].workload for victim in victims]) for row, victims in found]
+        due = [
+            (snapshot.items[problem.row[row]], [snapshot.items[victim].workload for victim in victims])
+            for row, victims in found
+        ]
         waits = np.maximum(problem.release, turn.not_before)
-        dates += waits[waits > 0].tolist()
+        dates.append(int(waits.min(where=waits > 0, initial=NEVER)))
         pause = min((date for date in dates if date > 0), default=self._settings.idle_seconds * SECOND) / SECOND
         return due, min(pause, self._settings.idle_seconds)
 
     def _settled(
         self,
         problem: Problem,
-        items: list[Item],
         turn: Turns,
         now: int,
         dates: list[int],
@@ -408,7 +410,8 @@ class Loop:
         """
         settle = self._settings.settle_ms
         wait = max(settle, self._settings.newcomer_wait_ms)
-        age = np.array([now - self._seen.get(item.uid, now) for item in items], dtype=np.int64)
+        ids = map(problem.ids.__getitem__, problem.row.tolist())
+        age = now - np.fromiter(map(self._seen.get, ids, repeat(now)), np.int64, len(problem))
         known, rival = turn.start >= 0, (problem.state == State.PENDING) & (problem.release <= 0)
         young, unknown = rival & (age < settle), rival & ~known & (not self._planner_away)
         root = problem.tree.root[problem.options.node[problem.pair]]
@@ -421,7 +424,8 @@ class Loop:
             left_out = free & rival
             left_out[fitting()] = False
             settled |= quiet & ~np.isin(root, root[left_out])
-        dates += [date for date in (*(settle - age[young]).tolist(), *(wait - age[~settled]).tolist()) if date > 0]
+        left = np.concatenate([settle - age[young], wait - age[~settled]])
+        dates.append(int(left.min(where=left > 0, initial=NEVER)))
         return settled
 
     def _release(self, due: list[tuple[Item, Sequence[Reference]]], now: int, room_since: float | None) -> None:
@@ -519,16 +523,18 @@ class Loop:
     # --- memory and numbers --------------------------------------------------------------------------------------
 
     def _remember(self, snapshot: Snapshot) -> None:
-        there = {item.uid for item in (*snapshot.items, *(lost.item for lost in snapshot.stranded))}
+        there = {*snapshot.row, *(lost.item.uid for lost in snapshot.stranded)}
         self._released &= there
-        self._seen = {item.uid: self._seen.get(item.uid, snapshot.now) for item in snapshot.items}
+        if snapshot.row is not self._row:
+            self._row = snapshot.row
+            self._seen = dict(zip(self._row, map(self._seen.get, self._row, repeat(snapshot.now)), strict=True))
         self._shunned = {uid: until for uid, until in self._shunned.items() if until > snapshot.now}
         self._refusals = Counter({uid: count for uid, count in self._refusals.items() if uid in there})
 
     def _clock_was_set(self, back: int) -> None:
         """Forget what is remembered by a clock that has been set back: all of it would be in the future for so long."""
         log.warning("the clock was set back", extra={"seconds": back / SECOND})
-        self._seen, self._shunned, self._stranded = {}, {}, LetGo(self._settings.stranded_ms)
+        self._seen, self._row, self._shunned, self._stranded = {}, {}, {}, LetGo(self._settings.stranded_ms)
         self._asked, self._asked_at = None, 0
 
     def _room_since(self, snapshot: Snapshot) -> float | None:

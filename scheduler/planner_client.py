@@ -45,6 +45,8 @@ _REFUSALS = frozenset(
 
 _PATIENCE = 10.0
 """Seconds beyond the solver's budget until a call is given up."""
+LONGEST_REST = 1.0
+"""Seconds that a planner rests at most."""
 _DEFAULT_BUDGET = 30.0
 """Seconds a server may take by its own default."""
 
@@ -239,6 +241,8 @@ class BackgroundPlanner:
 
     A call whose request is out of date is cut short once it has brought a plan and had a little time. The next one
     begins where it ended (a request holds the plan in force), so little is lost; and what is new is planned soon.
+    While changes never end, the planner rests between two calls: the processor may be wanted elsewhere, and what
+    changes meanwhile is planned in one go.
 
     Parameters
     ----------
@@ -250,6 +254,8 @@ class BackgroundPlanner:
         Makes the call under way end soon, with whatever error.
     least
         Seconds that each call gets to find better plans, whatever is asked meanwhile.
+    rest
+        How long the planner rests after a call, in parts of how long that took; never longer than :data:`LONGEST_REST`.
     """
 
     def __init__(
@@ -258,11 +264,13 @@ class BackgroundPlanner:
         wake: Callable[[], None] = lambda: None,
         cut: Callable[[], None] = lambda: None,
         least: float = 0.3,
+        rest: float = 2.0,
     ) -> None:
         self._call = call
         self._wake = wake
         self._end_call = cut
         self._least = least
+        self._rest = rest
         self._condition = threading.Condition()
         self._next: pb.PlanRequest | None = None
         self._under_way: _UnderWay | None = None
@@ -296,8 +304,10 @@ class BackgroundPlanner:
             self._condition.notify()
 
     def _run(self) -> None:
+        rested = 0.0
         while True:
             with self._condition:
+                self._condition.wait_for(lambda: self._closed, max(0.0, rested - time.monotonic()))
                 self._condition.wait_for(lambda: self._closed or self._next is not None)
                 if self._closed or self._next is None:
                     return
@@ -313,6 +323,8 @@ class BackgroundPlanner:
                 self._wake()
             with self._condition:
                 self._under_way = None
+            now = time.monotonic()
+            rested = now + min(LONGEST_REST, self._rest * (now - call.begun))
 
     def _cut_soon(self) -> None:
         """Cut the call under way short, now or when it has had its time. The caller holds the lock."""

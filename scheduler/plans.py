@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,6 +36,16 @@ class Placement:
     """Expected flavor of each resource."""
 
 
+class PlannedColumns(NamedTuple):
+    """Some of what a plan says, ``int64 [n]`` each."""
+
+    place: Mapping[str, int]
+    """Place in the columns, by uid."""
+    rank: Int64s
+    start: Int64s
+    not_before: Int64s
+
+
 @dataclass(frozen=True)
 class PlanInForce:
     """The last sound plan."""
@@ -49,6 +61,17 @@ class PlanInForce:
     """Value of each level."""
     bound: float
     gap: float
+
+    @cached_property
+    def columns(self) -> PlannedColumns:
+        """The placements as columns."""
+        n = len(self.placements)
+        return PlannedColumns(
+            dict(zip(self.placements, range(n), strict=True)),
+            np.fromiter((placement.rank for placement in self.placements.values()), np.int64, n),
+            np.fromiter((placement.start for placement in self.placements.values()), np.int64, n),
+            np.fromiter((placement.not_before for placement in self.placements.values()), np.int64, n),
+        )
 
 
 def read_plan(request: pb.PlanRequest, response: pb.PlanResponse) -> PlanInForce:

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import count
-from typing import NamedTuple, TypeVar, cast, overload
+from typing import Any, NamedTuple, cast, overload
 
 from scheduler.cluster import Reference, View
 from scheduler.facts import (
@@ -44,8 +44,6 @@ from solver.api import planner_pb2 as pb
 from solver.decode_nodes import MAX_NODES
 from solver.preemption import Preemption
 from solver.quota import MAX_AMOUNT
-
-T = TypeVar("T")
 
 PODS = "pods"
 _SHAPES_KEPT = 20_000
@@ -313,61 +311,64 @@ class QueueReader:
     """Follows the queues of a cluster."""
 
     def __init__(self) -> None:
-        self._cluster_queues = Reader("ClusterQueue", read_cluster_queue)
-        self._cohorts = Reader("Cohort", read_cohort)
-        self._flavors = Reader("ResourceFlavor", read_flavor)
-        self._local_queues = Reader("LocalQueue", read_local_queue)
-        self._namespaces = Reader("Namespace", read_namespace)
-        self._limit_ranges = Reader("LimitRange", read_limit_range)
-        self._runtime_classes = Reader("RuntimeClass", read_runtime_class)
-        self._kueue_config = Reader("ConfigMap", read_counting)
-        self._nodes = Reader("Node", read_node)
+        self._readers: dict[str, Reader[Any]] = {
+            "ResourceFlavor": Reader("ResourceFlavor", read_flavor),
+            "ClusterQueue": Reader("ClusterQueue", read_cluster_queue),
+            "Cohort": Reader("Cohort", read_cohort),
+            "LocalQueue": Reader("LocalQueue", read_local_queue),
+            "Namespace": Reader("Namespace", read_namespace),
+            "LimitRange": Reader("LimitRange", read_limit_range),
+            "RuntimeClass": Reader("RuntimeClass", read_runtime_class),
+            "ConfigMap": Reader("ConfigMap", read_counting),
+            "Node": Reader("Node", read_node),
+        }
         self._queues: Queues | None = None
         self._there: set[str] = set()
         self._vanished: frozenset[str] = frozenset()
 
     def read(self, cluster: View) -> Queues:
         """The queues as they are now; the same object as last time if nothing has changed."""
-        unreadable: list[Unreadable] = []
-        there: set[str] = set()
+        changes = [reader.follow(cluster.objects(kind)) for kind, reader in self._readers.items()]
+        if self._queues is not None and not any(changes):
+            return self._queues
 
-        def read(reader: Reader[T], kind: str) -> dict[str, T]:
-            found = reader.read(cluster.objects(kind))
-            if kind in ("LocalQueue", "ClusterQueue"):
-                there.update(f"{kind} {key}" for key in found)
-            unreadable.extend(facts for facts in found.values() if isinstance(facts, Unreadable))
-            return {key: facts for key, facts in sorted(found.items()) if not isinstance(facts, Unreadable)}
+        def read(kind: str) -> dict[str, Any]:
+            return dict(sorted(self._readers[kind].facts.items()))
 
-        flavors = read(self._flavors, "ResourceFlavor")
-        unreadable += [
+        flavors: dict[str, Flavor] = read("ResourceFlavor")
+        unreadable = [
             Unreadable(Reference("ResourceFlavor", "", name, flavor.uid), flavor.wrong)
             for name, flavor in flavors.items()
             if flavor.wrong
         ]
+        there: set[str] = set()
+        for kind, reader in self._readers.items():
+            unreadable += [reader.broken[key] for key in sorted(reader.broken)]
+            if kind in ("LocalQueue", "ClusterQueue"):
+                there.update(f"{kind} {key}" for key in (*reader.facts, *reader.broken))
+        if there != self._there:
+            self._follow(there)
         objects = QueueObjects(
-            cluster_queues=read(self._cluster_queues, "ClusterQueue"),
-            cohorts=read(self._cohorts, "Cohort"),
+            cluster_queues=read("ClusterQueue"),
+            cohorts=read("Cohort"),
             flavors=flavors,
-            local_queues=read(self._local_queues, "LocalQueue"),
-            namespaces=read(self._namespaces, "Namespace"),
-            limit_ranges=read(self._limit_ranges, "LimitRange"),
-            overheads=read(self._runtime_classes, "RuntimeClass"),
-            counting=next(iter(read(self._kueue_config, "ConfigMap").values()), Counting()),
-            nodes=read(self._nodes, "Node"),
+            local_queues=read("LocalQueue"),
+            namespaces=read("Namespace"),
+            limit_ranges=read("LimitRange"),
+            overheads=read("RuntimeClass"),
+            counting=next(iter(read("ConfigMap").values()), Counting()),
+            nodes=read("Node"),
             unreadable=tuple(unreadable),
             vanished=self._vanished,
         )
-        if there != self._there:
-            objects = objects._replace(vanished=self._follow(there))
         if self._queues is None or objects != self._queues.objects:
             self._queues = Queues(objects)
         return self._queues
 
-    def _follow(self, there: set[str]) -> frozenset[str]:
-        """Which queues are known to be gone, now that these are there."""
+    def _follow(self, there: set[str]) -> None:
+        """Remember which queues are gone, now that these are there."""
         gone = (self._there - there) | self._vanished
         self._there, self._vanished = there, frozenset(gone - there if len(gone) <= _VANISHED_KEPT else ())
-        return self._vanished
 
 
 def _by_namespace(limit_ranges: Mapping[str, Limits]) -> dict[str, Limits]:

@@ -18,6 +18,8 @@ _OF_CONTAINERS = (
     *("volumeMounts", "workingDir"),
 )
 _OF_PODS = ("dnsConfig", "dnsPolicy", "hostAliases", "imagePullSecrets", "securityContext", "volumes")
+_OF_QUEUES = ("conditions", "fairSharing")
+"""Of the status of a queue, what is kept."""
 
 
 def slim(kind: str, item: dict[str, Any]) -> dict[str, Any]:
@@ -29,6 +31,9 @@ def slim(kind: str, item: dict[str, Any]) -> dict[str, Any]:
     elif kind == "Workload":
         for pod_set in _items(_part(item, "spec").get("podSets")):
             _slim_pod(_part(_part(pod_set, "template"), "spec"))
+    elif kind in ("ClusterQueue", "LocalQueue"):  # Kueue counts there what waits and runs: at each start and end
+        status = _part(item, "status")
+        item["status"] = {key: status[key] for key in _OF_QUEUES if key in status}
     return _shared(item)  # type: ignore[no-any-return]
 
 

@@ -274,13 +274,38 @@ def test_background_survives_whatever_happens() -> None:
     assert not woken.acquire(timeout=0.1)
 
 
+def test_a_planner_that_is_always_asked_rests() -> None:
+    """Between two calls there is a pause as long as was said, and then the newest request is planned."""
+    begun: list[tuple[float, str]] = []
+    woken = threading.Semaphore(0)
+
+    def call(request: pb.PlanRequest) -> list[pb.PlanResponse]:
+        begun.append((time.monotonic(), request.workloads.id[0]))
+        time.sleep(0.1)
+        return [pb.PlanResponse()]
+
+    def ask(name: str) -> None:
+        planner.ask(pb.PlanRequest(schema=1, now_ms=NOW, workloads=pb.Workloads(id=[name])))
+
+    planner = BackgroundPlanner(call, woken.release, rest=2)
+    for name in ("first", "second", "third"):
+        ask(name)
+        time.sleep(0.02)
+    for _ in range(2):
+        assert woken.acquire(timeout=10)
+    (first, _), (second, planned) = begun
+    assert second - first >= 0.3
+    assert planned == "third"
+    planner.close()
+
+
 @pytest.mark.parametrize("least", [0.0, 0.3])
 def test_a_call_that_is_out_of_date_is_cut_short(address: str, least: float) -> None:
     """Once it has brought a plan (and had its time), a call ends when the next is asked for; that is no failure."""
     servicer, woken = Endless(), threading.Semaphore(0)
     with serving(address, servicer):
         client = PlannerClient(address)
-        planner = BackgroundPlanner(client.plans, woken.release, client.cut, least)
+        planner = BackgroundPlanner(client.plans, woken.release, client.cut, least, rest=0)
         begun = time.monotonic()
         planner.ask(pb.PlanRequest(schema=1, now_ms=NOW, workloads=pb.Workloads(id=["first"])))
         assert woken.acquire(timeout=10)

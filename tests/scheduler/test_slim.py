@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.facts import read_root, read_workload
+from scheduler.facts import read_cluster_queue, read_local_queue, read_root, read_workload
 from scheduler.kinds import ROOTS, RootKind
 from scheduler.ledger_facts import read_record
 from scheduler.slim import slim
@@ -101,8 +101,23 @@ def test_a_workload_reads_the_same() -> None:
     assert len(json.dumps(kept)) < len(json.dumps(WORKLOAD)) / 4
 
 
+def test_what_kueue_counts_in_queues_is_no_change() -> None:
+    """A queue reads the same without the numbers that Kueue writes into it at each start and end of work."""
+    condition = {"type": "Active", "status": "False", "reason": "Stopped", "message": "is stopped"}
+    queue = {
+        "metadata": {"name": "q", "uid": "u", "resourceVersion": "1", "namespace": "team"},
+        "spec": {"clusterQueue": "cq", "cohortName": "all", "namespaceSelector": {}},
+        "status": {"conditions": [condition], "fairSharing": {"weightedShare": 1}, "pendingWorkloads": 3},
+    }
+    later = {**queue, "status": {**queue["status"], "pendingWorkloads": 4, "flavorsReservation": [{"name": "gpu"}]}}
+    for kind, read in (("ClusterQueue", read_cluster_queue), ("LocalQueue", read_local_queue)):
+        kept = slim(kind, copy.deepcopy(later))
+        assert read(kept) == read(later)
+        assert kept == slim(kind, copy.deepcopy(queue))
+
+
 @pytest.mark.parametrize("spec", [None, [], "text", {"podSets": "no"}, {"podSets": [None, {"template": []}]}])
-@pytest.mark.parametrize("kind", ["Workload", "Job", "PyTorchJob"])
+@pytest.mark.parametrize("kind", ["Workload", "Job", "PyTorchJob", "ClusterQueue"])
 def test_odd_objects_are_kept(kind: str, spec: Any) -> None:
     """What is not as it should be is for the reader to say, not to fail on here."""
     item = {"kind": kind, "metadata": {"name": "x"}, "spec": copy.deepcopy(spec)}

@@ -414,11 +414,13 @@ def test_previous_plan(cluster: MemoryCluster) -> None:
     """The plan in force goes along, for the rows that are still there."""
     cluster.job("a")
     cluster.job("b")
-    items = snapshot(cluster).items
+    seen = snapshot(cluster)
     placement = Placement(0, START + HOUR, 0, START + 2 * HOUR, 0, 2, {})
-    plan = PlanInForce(START, {items[1].uid: placement, "gone": placement}, {}, "x", (), 0.0, 0.0)
-    previous = snapshot(cluster, plan=plan).request.previous
+    plan = PlanInForce(START, {seen.items[1].uid: placement, "gone": placement}, {}, "x", (), 0.0, 0.0)
+    previous = seen.request_after(plan).previous
     assert (list(previous.workload), list(previous.start_ms)) == ([1], [START + HOUR])
+    assert seen.request_after(None) == seen.request
+    assert not seen.request.HasField("previous")
 
 
 def test_signature(cluster: MemoryCluster) -> None:
