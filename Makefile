@@ -17,6 +17,7 @@ $(READY): requirements-dev.lock pyproject.toml
 	  awk -v all=$$(grep -c == $<) '/^Collecting/ && ++n % 10 == 0 { print "  " n " of " all " packages"; fflush() } \
 	    /^Installing/ { print "  unpacking ..."; fflush() }'
 	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@$(BIN)/punctual compile
 	@touch $@
 
 .PHONY: install

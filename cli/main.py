@@ -9,6 +9,7 @@ from cli import (
     bench,
     check,
     cluster,
+    compile,
     controller,
     demo,
     explain,
@@ -35,6 +36,7 @@ app.command()(release.release)
 app.command()(check.check)
 app.command()(solver.solver)
 app.command()(sweep.sweep)
+app.command()(compile.compile)
 app.add_typer(advise.app, name="advise")
 app.add_typer(bench.app, name="bench")
 app.add_typer(cluster.app, name="cluster")
