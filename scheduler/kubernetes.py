@@ -23,6 +23,10 @@ from scheduler.ungate import ungate
 PARALLEL = 8
 """Releases under way at once. On one apiserver more than this brought nothing."""
 
+GATHER = 0.2
+"""Seconds from the end of one wait to the next at least, unless quota comes free: each start and end of work changes
+objects a dozen times."""
+
 SLOW_SECONDS = 2.0
 """A release that fails only after so long stops those behind it."""
 
@@ -55,11 +59,24 @@ class KubernetesCluster:
         self._may_act = may_act
         metrics = metrics or Metrics()
         self._changed = threading.Event()
+        self._room = threading.Event()
+        """Whether quota has come free since the last wait."""
         self._first_change: float | None = None
+        self._first_room: float | None = None
+        self._woken = 0.0
+        """When the last wait ended."""
         self.woken_by: float | None = None
-        """When the first of the changes came that ended the last :meth:`wait`, on :func:`time.monotonic`'s clock."""
+        """When the first of the changes came that ended the last :meth:`wait`, on :func:`time.monotonic`'s clock: if
+        quota has come free, the first that freed some."""
         self._reflectors = {
-            kind: Reflector(api, RESOURCES[kind], self._note_change, essence=_ESSENCE.get(kind)) for kind in KINDS
+            kind: Reflector(
+                api,
+                RESOURCES[kind],
+                self._note_change,
+                essence=_ESSENCE.get(kind),
+                watched=self._note_workload if kind == "Workload" else None,
+            )
+            for kind in KINDS
         }
         for kind, reflector in self._reflectors.items():
             metrics.watching(kind, partial(_followed, reflector))
@@ -98,12 +115,25 @@ class KubernetesCluster:
         """Milliseconds since the Unix epoch."""
         return time.time_ns() // 1_000_000
 
+    @property
+    def changing(self) -> bool:
+        """Whether something has changed since the last :meth:`wait`."""
+        return self._changed.is_set()
+
     def wait(self, seconds: float) -> bool:
-        """Block until an object changed since the last call, or ``seconds`` passed."""
+        """Block until an object changed since the last call, or ``seconds`` passed.
+
+        Changes that come close to one another end one wait, unless quota comes free: that ends it at once.
+        """
         changed = self._changed.wait(seconds)
+        if changed:
+            self._room.wait(max(0.0, self._woken + GATHER - time.monotonic()))
         # Before the caller looks, not after: what changes while it looks must wake it again.
         self._changed.clear()
-        self.woken_by, self._first_change = self._first_change, None
+        self._room.clear()
+        self.woken_by = self._first_change if self._first_room is None else self._first_room
+        self._first_change = self._first_room = None
+        self._woken = time.monotonic()
         return changed
 
     def wake(self) -> None:
@@ -143,6 +173,12 @@ class KubernetesCluster:
         """Set annotations on an object, soon."""
         self._notices.annotate(target, annotations)
 
+    def _note_workload(self, before: Object | None, now: Object | None) -> None:
+        if frees_quota(before, now):
+            if self._first_room is None:
+                self._first_room = time.monotonic()
+            self._room.set()
+
     def _note_change(self) -> None:
         if self._first_change is None:
             self._first_change = time.monotonic()
@@ -153,6 +189,19 @@ class KubernetesCluster:
         known = reflector and reflector.store.get(f"{target.namespace}/{target.name}")
         # Of another uid, ours may be newer than what we know: the apiserver decides.
         return known if known and known["metadata"]["uid"] == target.uid else None
+
+
+def frees_quota(before: Object | None, now: Object | None) -> bool:
+    """Whether a Workload that was ``before`` and is ``now`` (None: not there) holds less quota than it did."""
+    held, holds = _holds(before), _holds(now)
+    return held is not None and held != holds
+
+
+def _holds(workload: Object | None) -> Any:
+    """What a Workload holds: equal if it is the same; None if nothing."""
+    status = (workload or {}).get("status") or {}
+    true = {condition["type"] for condition in status.get("conditions") or () if condition.get("status") == "True"}
+    return status.get("reclaimablePods") or [] if "QuotaReserved" in true and "Finished" not in true else None
 
 
 def _followed(reflector: Reflector) -> bool:

@@ -84,10 +84,14 @@ class ReleasesInBackground(Protocol):
 
 @runtime_checkable
 class KnowsWhatWoke(Protocol):
-    """A cluster that knows when the first of the changes came that ended the last wait."""
+    """A cluster that knows which change ended the last wait, and whether others have come since."""
 
     woken_by: float | None
-    """On :func:`time.monotonic`'s clock; None when nothing changed."""
+    """When that came, on :func:`time.monotonic`'s clock; None when nothing changed."""
+
+    @property
+    def changing(self) -> bool:
+        """Whether something has changed since the last wait."""
 
 
 @dataclass(frozen=True)
@@ -260,12 +264,12 @@ class Loop:
         """
         told = 0.0
         while not stop.is_set():
-            begun, pause, more = time.thread_time(), self._settings.idle_seconds, False
+            begun, pause = time.thread_time(), self._settings.idle_seconds
             try:
                 step = self.act()
                 pause = step.pause
-                more = self._cluster.wait(0)
-                if not more or time.monotonic() - told >= TOLD_EVERY:
+                changing = isinstance(self._cluster, KnowsWhatWoke) and self._cluster.changing
+                if not changing or time.monotonic() - told >= TOLD_EVERY:
                     self.tell(step)
                     told = time.monotonic()
             except Exception:
@@ -273,8 +277,8 @@ class Loop:
                 self._metrics.error("step")
                 stop.wait(pause)
             # While very much changes, the watches and the planner need the processor as well.
-            stop.wait(min(BREATH, 2 * (time.thread_time() - begun)))
-            if not (more or stop.is_set()):
+            stop.wait(min(BREATH, time.thread_time() - begun))
+            if not stop.is_set():
                 self._cluster.wait(pause)
         futures.wait([sent.result for sent in self._sent], LAST_SECONDS)
         self._ended()

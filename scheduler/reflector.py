@@ -82,6 +82,8 @@ class Reflector:
     ----------
     changed
         Called after each change of :attr:`store`, in the reflector's thread.
+    watched
+        Called before ``changed`` with an object as it was and as it is now (None: not there), if a watch told of it.
     page
         Objects asked for in one answer.
     backoff
@@ -100,6 +102,7 @@ class Reflector:
         page: int = PAGE,
         backoff: Backoff | None = None,
         essence: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+        watched: Callable[[Object | None, Object | None], None] | None = None,
     ) -> None:
         self.resource = resource
         self.store = Store()
@@ -112,6 +115,7 @@ class Reflector:
         self._page = page
         self._backoff = backoff or Backoff()
         self._essence = essence
+        self._watched = watched
         self._synced = threading.Event()
         self._stop = threading.Event()
         self._watch: Watch | None = None
@@ -218,15 +222,18 @@ class Reflector:
             raise ApiError(int(item.get("code", 500)), str(item.get("message", item)))
         self._version = item["metadata"]["resourceVersion"]
         self._backoff.reset()
-        if kind in ("ADDED", "MODIFIED"):
-            arrived = self._arrived(item)
-            if self._essence is not None and _same(self.store.get(key_of(item)), arrived):
+        if kind not in ("ADDED", "MODIFIED", "DELETED"):
+            return
+        key = key_of(item)
+        before, now = self.store.get(key), None
+        if kind != "DELETED":
+            now = self._arrived(item)
+            if self._essence is not None and _same(before, now):
                 return
-            self.store.put(key_of(item), arrived)
-        elif kind == "DELETED":
-            self.store.put(key_of(item), None)
-        if kind != "BOOKMARK":
-            self._changed()
+        self.store.put(key, now)
+        if self._watched is not None:
+            self._watched(before, now)
+        self._changed()
 
     def _arrived(self, item: dict[str, Any]) -> Object:
         """An item as we keep it: with its kind, which lists leave out, and without what nobody here reads."""

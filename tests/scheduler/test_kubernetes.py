@@ -12,7 +12,7 @@ import pytest
 from scheduler.cluster import GATE, GATES_ANNOTATION, KINDS, Reference, Release
 from scheduler.gated import find_gated
 from scheduler.kinds import ROOTS
-from scheduler.kubernetes import KubernetesCluster
+from scheduler.kubernetes import GATHER, KubernetesCluster, frees_quota
 from scheduler.loop import ReleasesInBackground
 from scheduler.metrics import Metrics
 from tests.scheduler.fake_apiserver import FakeApiServer, Refusal, a_job
@@ -21,6 +21,7 @@ JOBS = "/apis/batch/v1/jobs"
 WORKLOADS = "/apis/kueue.x-k8s.io/v1beta2/workloads"
 COHORTS = "/apis/kueue.x-k8s.io/v1beta2/cohorts"
 SOON, LATER, CREATED = "2026-12-01T08:00:00Z", "2026-12-01T09:00:00Z", "2026-12-01T00:00:00Z"
+RESERVED, FINISHED = {"type": "QuotaReserved", "status": "True"}, {"type": "Finished", "status": "True"}
 
 
 @pytest.fixture
@@ -95,6 +96,55 @@ def test_every_change_ends_the_wait(fake: FakeApiServer, cluster: KubernetesClus
     assert not cluster.wait(0.05)
     cluster.wake()
     assert cluster.wait(10)
+
+
+def test_only_room_ends_a_wait_at_once(fake: FakeApiServer, cluster: KubernetesCluster) -> None:
+    """While changes never end, waits end a little apart; but as soon as work gives quota back."""
+    running = {"metadata": {"name": "x", "namespace": "team-a"}, "status": {"conditions": [RESERVED]}}
+    fake.put(WORKLOADS, running)
+    started(cluster)
+    while cluster.wait(0.3):
+        pass
+    fake.put(JOBS, a_job("one"))
+    assert cluster.wait(10)
+    begun = time.monotonic()
+    fake.put(JOBS, a_job("two"))
+    assert cluster.wait(10)
+    assert time.monotonic() - begun > 0.9 * GATHER
+    begun = time.monotonic()
+    fake.put(JOBS, a_job("three"))
+    fake.put(WORKLOADS, {**running, "status": {"conditions": [RESERVED, FINISHED]}})
+    assert cluster.wait(10)
+    if not cluster.changing:  # both came by two watches, the Job's may be the later one
+        assert time.monotonic() - begun < 0.9 * GATHER
+        assert cluster.woken_by is not None
+        assert begun <= cluster.woken_by <= time.monotonic()
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "frees"),
+    [
+        ([RESERVED], [RESERVED, FINISHED], True),
+        ([RESERVED], [{**RESERVED, "status": "False"}], True),
+        ([RESERVED], None, True),
+        ([RESERVED], [RESERVED, {"type": "PodsReady", "status": "True"}], False),
+        ([], [RESERVED], False),
+        (None, [RESERVED], False),
+        ([], [FINISHED], False),
+        ([RESERVED, FINISHED], None, False),
+    ],
+)
+def test_what_frees_quota(before: list[Any] | None, now: list[Any] | None, frees: bool) -> None:
+    """Work that finishes, is evicted or goes frees what it holds; nothing else does."""
+    first, second = (None if each is None else {"status": {"conditions": each}} for each in (before, now))
+    assert frees_quota(first, second) == frees
+
+
+def test_finished_pods_free_quota() -> None:
+    """So does work of which some pods have finished for good."""
+    some = {"status": {"conditions": [RESERVED], "reclaimablePods": [{"name": "main", "count": 1}]}}
+    assert frees_quota({"status": {"conditions": [RESERVED]}}, some)
+    assert not frees_quota(some, some)
 
 
 def test_no_change_is_missed(fake: FakeApiServer, cluster: KubernetesCluster) -> None:

@@ -159,6 +159,7 @@ def test_release_latency_counts_from_the_event_that_made_room() -> None:
 
     class Stamped(MemoryCluster):
         woken_by: float | None = 100.0
+        changing = False
 
         def release(self, target: Reference) -> ReleaseResult:
             super().release(target)
