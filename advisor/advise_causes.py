@@ -171,7 +171,7 @@ def serving_remedies(facts: Facts) -> list[Remedy]:
             left = spare.pool.now - spare.least.needed
             remedies.append(
                 Remedy(
-                    f"use {gpus:g} of the {left} {spare.unit} in {spare.where} that deadlines do not need",
+                    f"use {gpus:.3g} of the {left} {spare.unit} in {spare.where} that deadlines do not need",
                     Cause.SERVING, extra, 0.0, Sure.ESTIMATED,
                     "a plan meets the deadlines without them; whether the server runs there, you know",
                 )
@@ -180,7 +180,7 @@ def serving_remedies(facts: Facts) -> list[Remedy]:
         taken += f"counted for an hour at {demand.rate:.4g}/s"
         cost = None if found.cost is None else found.cost * found.sustainable * 3600 * more
         if gpus is not None:
-            taken += f"; {gpus:g} GPUs"
+            taken += f"; {gpus:.3g} GPUs"
         if cost is not None and facts.currency and found.currency and found.currency != facts.currency:
             taken += f"; {cost:,.4g} {found.currency}, which is not compared with {facts.currency}"
             cost = None
