@@ -85,7 +85,8 @@ def evaluate(problem: Problem, start: Int64s, option: Int32s) -> Objective:
     return Objective(
         late_weight=float(problem.weight[is_late].sum()),
         tardiness=float((problem.weight[soft] * late[soft]).sum() / HOUR),
-        start_hours=float(problem.pull @ start / HOUR),
+        # No dot product: BLAS uses threads for it, and adds up in another order on another machine.
+        start_hours=float((problem.pull * start).sum() / HOUR),
     )
 
 
