@@ -196,8 +196,8 @@ class Policy(Part):
     """Work without a deadline that has waited this long is planned as if due at once; `never`: it may wait for ever."""
     preemption: Literal["honour", "wait"] = "honour"
     """`honour`: work that its queue's preemption entitles to quota in use may be released for it. `wait`: it waits until there is room."""  # noqa: E501
-    stability_threshold: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
-    """Planned starts move only if the plan gets better by more than this (weighted hours of tardiness); 0: always."""
+    stability_threshold: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.1
+    """Hours that each planned start that moves must bring on average, of weighted tardiness or of earlier starts; less late work is always worth it. 0: any gain is."""  # noqa: E501
     reservations: list[ReservationRule] = Field(default_factory=list)
     """Quota that is kept free for some time, say for a maintenance."""
     engine: Literal["auto", "greedy", "search", "cpSat"] = "auto"

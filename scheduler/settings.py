@@ -71,7 +71,7 @@ class Settings(QueueSettings):
     """Settings of queues that have ones of their own, by the name of the ClusterQueue."""
     objective: tuple[int, ...] = ()
     """Values of the proto's ``ObjectiveLevel``, most important first; empty: the planner's default."""
-    stability_threshold: float = 0.0
+    stability_threshold: float = 0.1
     """As in the proto's ``Policy``."""
     reservations: tuple[Reservation, ...] = ()
     budget_ms: int = SECOND

@@ -32,7 +32,7 @@ def test_events_make_sense(name, kind):
 
 
 def test_the_command_prints_its_bars(monkeypatch):
-    """JSON has figures beside plans made anew, ratios are those of the figures; the exit code says whether bars hold."""
+    """JSON has figures beside plans made anew, ratios are those of the figures; the exit code says what holds."""
     monkeypatch.setattr(repair, "BEFORE_MS", 100)
     monkeypatch.setattr(repair, "AFTER_MS", 50)
     done = CliRunner().invoke(app, ["bench", "repair", "-n", "40", "--events", "1", "-o", "json"])
