@@ -28,18 +28,19 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from scheduler.any_order import PENDING, Rows, ask, depends_on_order, in_any_order
 from scheduler.backfill import CLOSED, Course, book, change, course, first_room
 from scheduler.node_room import NodeRoom, fits_on_nodes, node_room, take_nodes, wait_for_nodes
 from scheduler.plans import PlanInForce
 from solver.api import planner_pb2 as pb
-from solver.choose import ATTEMPTS, FITS, NO_FIT, PREEMPTS, Choice, Queues, Shapes, blank, claim, retry
+from solver.choose import NO_FIT, PREEMPTS, Choice, Queues, Shapes, blank, claim
 from solver.decode_admission import Admission
 from solver.preemption import LOWER_OR_NEWER, Holders, evict
 from solver.preemption import NEVER as NOBODY
-from solver.problem import NEVER, Int8s, Options, Problem, State
-from solver.quota import Bools, Int32s, Int64s, TreeArrays, inner, take_all
+from solver.problem import NEVER, Options, Problem, State
+from solver.quota import Bools, Int64s, TreeArrays, inner, take_all
 
-_PENDING, _IN_FLIGHT, _FOREIGN = int(State.PENDING), int(State.IN_FLIGHT), int(State.FOREIGN)
+_IN_FLIGHT, _FOREIGN = int(State.IN_FLIGHT), int(State.FOREIGN)
 
 
 class Turns(NamedTuple):
@@ -107,29 +108,6 @@ class Due(NamedTuple):
     """Whom Kueue is expected to evict for it: rows of the request."""
 
 
-class _Rows(NamedTuple):
-    """What the walk reads of each row; ``[n]`` columns."""
-
-    state: Int8s
-    pair: Int32s
-    queue: Int32s
-    shape: Int32s
-    priority: Int64s
-    created: Int64s
-    earliest: Int64s
-    duration: Int64s
-    shortest: Int64s
-    """With the option that begins soonest."""
-    due: Int64s
-    start: Int64s
-    releasable: Bools
-    alike: Int64s
-    """Number of a group of rows of which Kueue would say the same."""
-    several: Bools
-    """Whether there is more than one way to admit it: other flavors, fewer pods."""
-    fresh: Bools
-
-
 def dispatch(
     problem: Problem,
     admission: Admission,
@@ -173,7 +151,7 @@ def dispatch(
         shut[head.node] = min(shut[head.node], np.count_nonzero(ahead) - 1)
     ungated = kueue[problem.state[kueue] != State.PENDING].astype(np.int64)
     ungated = ungated[np.argsort(problem.state[ungated] != State.IN_FLIGHT, kind="stable")]
-    rows = _Rows(
+    rows = Rows(
         state=problem.state,
         pair=problem.pair,
         queue=admission.queue,
@@ -234,7 +212,7 @@ def _walk(
     room: NodeRoom,
     to_come: Course,
     choice: Choice,
-    rows: _Rows,
+    rows: Rows,
     strict: Bools,
     shut: Int64s,
     ungated: Int64s,
@@ -262,7 +240,7 @@ def _walk(
             continue  # Kueue itself leaves it alone until then
         mode, endless = NO_FIT, False
         if rank[row] <= shut[node]:
-            mode, endless = _ask(tree, queues, shapes, usage, choice, rows, row)
+            mode, endless = ask(tree, queues, shapes, usage, choice, rows, row)
         if mode >= PREEMPTS:
             length = _stretched(options, choice, rows, row) + _later(options, choice, rows, row)
             _admit(tree, choice, usage, node, to_come, length)
@@ -288,7 +266,7 @@ def _walk(
     policies, evictions = queues.policies, 0
     for row in order:
         node = queues.node[rows.queue[row]]
-        if rows.state[row] != _PENDING:
+        if rows.state[row] != PENDING:
             if rows.state[row] == _FOREIGN and not placed[row]:
                 _wait(tree, options, usage, waiting, room, to_come, rows, row)
             continue
@@ -298,7 +276,7 @@ def _walk(
         evicts = policies.within_queue[rows.queue[row]] != NOBODY or policies.reclaim[rows.queue[row]] != NOBODY
         changes = count if evicts else evictions
         if rows.earliest[row] <= 0 and in_vain[rows.alike[row]] < changes:
-            mode, _ = _ask(tree, queues, shapes, usage, choice, rows, row)
+            mode, _ = ask(tree, queues, shapes, usage, choice, rows, row)
             if mode < PREEMPTS:
                 in_vain[rows.alike[row]] = changes
         length, alike = _stretched(options, choice, rows, row), rows.alike[row]
@@ -324,80 +302,14 @@ def _walk(
             released[count] = row
             count += 1
             if rows.several[row] and mode != PREEMPTS and coming[to_come.root[node]] > 0:
-                depends[row] = _depends(tree, queues, shapes, held, choice, rows, row)
+                depends[row] = depends_on_order(tree, queues, shapes, held, choice, rows, row)
             moving[row] = True
             coming[to_come.root[node]] += 1
         else:
             _wait(tree, options, usage, waiting, room, to_come, rows, row)
     if depends.any():
-        count = _in_any_order(tree, queues, shapes, held, to_come, choice, rows, moving, depends, rank, released, count)
+        count = in_any_order(tree, queues, shapes, held, to_come, choice, rows, moving, depends, rank, released, count)
     return released[:count], evictor
-
-
-@inner
-def _depends(
-    tree: TreeArrays, queues: Queues, shapes: Shapes, held: Int64s, choice: Choice, rows: _Rows, row: int
-) -> bool:
-    """Whether Kueue would choose something else for a row if it came before all that are on their way."""
-    total = choice.total.copy()
-    _ask(tree, queues, shapes, held, choice, rows, row)
-    return bool((choice.total != total).any())
-
-
-@inner
-def _in_any_order(
-    tree: TreeArrays,
-    queues: Queues,
-    shapes: Shapes,
-    held: Int64s,
-    to_come: Course,
-    choice: Choice,
-    rows: _Rows,
-    moving: Bools,
-    depends: Bools,
-    rank: Int64s,
-    released: Int64s,
-    count: int,
-) -> int:
-    """Keep back what depends on who comes first, where somebody would come away empty-handed; how many are left.
-
-    Tried are Kueue's order, and what is released before what Kueue has already: that may be parked for a moment.
-    """
-    kueue = np.empty(len(rank), dtype=np.int64)
-    kueue[rank] = np.arange(len(rank))
-    fails = np.zeros(len(held), dtype=np.bool_)
-    for released_first in range(2):
-        usage = held.copy()
-        for turn in range(1 + released_first):
-            for row in kueue:
-                own = rows.state[row] == _PENDING
-                root = to_come.root[queues.node[rows.queue[row]]]
-                if not moving[row] or fails[root] or (released_first == 1 and own != (turn == 0)):
-                    continue
-                mode, _ = _ask(tree, queues, shapes, usage, choice, rows, row)
-                if mode < FITS:
-                    fails[root] = True
-                else:
-                    claim(tree, usage, queues.node[rows.queue[row]], choice.total)
-    kept = 0
-    for k in range(count):
-        row = released[k]
-        if not (depends[row] and fails[to_come.root[queues.node[rows.queue[row]]]]):
-            released[kept] = row
-            kept += 1
-    return kept
-
-
-@inner
-def _ask(
-    tree: TreeArrays, queues: Queues, shapes: Shapes, usage: Int64s, choice: Choice, rows: _Rows, row: int
-) -> tuple[int, bool]:
-    """Whether Kueue would admit a row now, and whether it would go on trying for ever."""
-    mode, _, attempts = retry(
-        tree, queues, shapes, usage, int(rows.queue[row]), int(rows.shape[row]), choice, ATTEMPTS, rows.priority[row],
-        rows.created[row],
-    )  # fmt: skip
-    return mode, attempts > ATTEMPTS
 
 
 @inner
@@ -414,7 +326,7 @@ def _admit(tree: TreeArrays, choice: Choice, usage: Int64s, node: int, to_come: 
 
 
 @inner
-def _stretched(options: Options, choice: Choice, rows: _Rows, row: int) -> int:
+def _stretched(options: Options, choice: Choice, rows: Rows, row: int) -> int:
     """How long a row runs with what was chosen: the less than a plan counts on, the longer."""
     planned, option = 0, options.first[rows.pair[row]]
     for k in range(options.need[option], options.need[option + 1]):
@@ -426,7 +338,7 @@ def _stretched(options: Options, choice: Choice, rows: _Rows, row: int) -> int:
 
 
 @inner
-def _later(options: Options, choice: Choice, rows: _Rows, row: int) -> int:
+def _later(options: Options, choice: Choice, rows: Rows, row: int) -> int:
     """How much later than in the flavor that begins soonest work begins in what was chosen."""
     first, last = options.first[rows.pair[row]], options.first[rows.pair[row] + 1]
     least, chosen, most = options.lead[first], np.int64(-1), np.int64(0)
@@ -441,7 +353,7 @@ def _later(options: Options, choice: Choice, rows: _Rows, row: int) -> int:
 
 
 @inner
-def _worth_it(rows: _Rows, row: int, evicts: bool, length: int, honour: bool) -> bool:
+def _worth_it(rows: Rows, row: int, evicts: bool, length: int, honour: bool) -> bool:
     """Whether a start now is better than waiting for the planned one.
 
     With fewer pods: if it ends no later than planned. Into quota that others hold: if the policy honours that, and it
@@ -462,7 +374,7 @@ def _wait(
     waiting: Int64s,
     room: NodeRoom,
     to_come: Course,
-    rows: _Rows,
+    rows: Rows,
     row: int,
 ) -> None:
     """Remember work that waits, for quota wherever it could get it, or for nodes."""

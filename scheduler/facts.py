@@ -241,6 +241,8 @@ def read_workload(item: Object) -> WorkloadFacts:
     past = status.get("accumulatedPastExecutionTimeSeconds") or 0
     requeue_at = (status.get("requeueState") or {}).get("requeueAt")
     waiting = conditions.get("QuotaReserved") or {}
+    if not isinstance(spec["podSets"], list):
+        raise ValueError("spec.podSets is no list")
     return WorkloadFacts(
         reference=_reference("Workload", metadata),
         owner=_owner(metadata),

@@ -80,7 +80,7 @@ class Shapes:
         for position, pod_set in enumerate(self._shapes[shape].pod_sets):
             path = f"shapes[{shape}].pod_sets[{position}]"
             if pod_set.count < 0:
-                return f"{path}.count", f"is {pod_set.count}; must not be negative"
+                return f"{path}.count", f"asks for {pod_set.count} pods; must not be negative"
             if not 0 <= pod_set.min_count <= pod_set.count:
                 return f"{path}.min_count", f"is {pod_set.min_count}; must be between 0 and count, {pod_set.count}"
             if len(pod_set.resources) != len(pod_set.amounts):
@@ -91,10 +91,10 @@ class Shapes:
                 if resource >= len(resources):
                     return f"{path}.resources[{k}]", f"is {resource}, but there are {len(resources)} resources"
                 if amount < 0:
-                    return f"{path}.amounts[{k}]", f"is {amount} {resources[resource]}; must not be negative"
+                    return f"{path}.amounts[{k}]", f"asks for {amount} {resources[resource]}; must not be negative"
                 totals[resource] = total = totals.get(resource, 0) + amount * pod_set.count
                 if total > MAX_AMOUNT:
-                    return f"{path}.amounts[{k}]", f"makes {total} {resources[resource]}; the most is {MAX_AMOUNT}"
+                    return f"{path}.amounts[{k}]", f"asks for {total} {resources[resource]}; the most is {MAX_AMOUNT}"
             for k, flavor in enumerate(pod_set.excluded_flavors):
                 if flavor >= len(self._tree.flavors):
                     return (

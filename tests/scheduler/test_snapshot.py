@@ -487,6 +487,14 @@ def test_broken_objects(cluster: MemoryCluster, kind: str, broken: Any) -> None:
         assert "cannot be read" in snap.complaints[0].message
 
 
+def test_a_workload_without_pod_sets(cluster: MemoryCluster) -> None:
+    """It is complained about in words that name the field."""
+    cluster.job("train")
+    cluster.edit("Workload", cluster.key_of("train"), lambda w: w["spec"].update(podSets=None))
+    (complaint,) = snapshot(cluster).complaints
+    assert complaint.message.endswith("cannot be read: spec.podSets is no list")
+
+
 def test_a_label_that_is_no_text(cluster: MemoryCluster) -> None:
     """A flavor with a node label that is no text is complained about, and so is a Job with such a node selector."""
     node = {"allocatable": {"nvidia.com/gpu": "8"}}
