@@ -408,7 +408,7 @@ def cluster(
 
     Starts a cluster of its own (punctual cluster --help says what that is), sends
     a seeded stream of jobs of seconds through a queue of 64 GPUs of plain Kueue,
-    then the same through Punctual. About five minutes with the defaults; a busy
+    then the same through Punctual. About eight minutes with the defaults; a busy
     machine disturbs it.
     """
     from rich.console import Console
