@@ -55,8 +55,7 @@ def moves(problem: Problem, plan: Plan) -> Moves:
     for candidates in (np.ones(len(problem), dtype=np.bool_), gains):  # who gains by it has the last word
         found = _taken_by(problem, plan, row[later], candidates)
         cause[later] = np.where(found >= 0, found, cause[later])
-    impossible = np.zeros(len(row), dtype=np.bool_) if plan.impossible is None else plan.impossible[row]
-    gone = ~sooner & (impossible | (cause < 0))
+    gone = ~sooner & (cause < 0 if plan.impossible is None else plan.impossible[row])
     reason[gone] = MoveReason.NOT_POSSIBLE
     cause[gone] = -1
     postponed = ~sooner & (problem.release[row] > old)
