@@ -275,8 +275,9 @@ def test_events_in_a_larger_plan(asked):
                     amount.nominal //= 2
         problem, repaired = kept(now)
         assert violations(now, problem, repaired) == []
-        first, *_, last = plans(problem, now.policy, WORK)
-        assert first.start.tolist() == repaired.start.tolist()  # it is there before any other plan
+        made_then = list(plans(problem, now.policy, WORK))
+        assert made_then[0].start.tolist() == repaired.start.tolist()  # it is there before any other plan
+        last = made_then[-1]
         assert violations(now, problem, last) == []
         anew = plan(decode(asked_anew(now)), now.policy, WORK)
         assert last.objective.late_weight <= 1.1 * anew.objective.late_weight + 1e-9
