@@ -46,6 +46,13 @@ log = logging.getLogger(__name__)
 SLIPPED = SECOND
 """A planned start that passed this long ago without a release shows that the plan is out of date (milliseconds)."""
 
+FAILURES = 3
+"""After more failed attempts than this to release an object its room is not kept any more until the next."""
+
+FRESH = 5 * SECOND
+"""For so long after it was released work may be admitted any moment (milliseconds). What still waits then waits for
+others to end, and takes nobody's choice of flavor away."""
+
 RETRY = 2 * SECOND
 """Least time between two requests when the first one failed, or the plan has slipped (milliseconds)."""
 
@@ -179,9 +186,13 @@ class Loop:
         self._outcomes = Outcomes(self._metrics, self._settings, self._snapshotter.finished)
         self._released: set[str] = set()
         """Uids of Workloads that we have released, or are releasing, as long as the cluster may not show it."""
+        self._sent_at: dict[str, int] = {}
+        """When we released Workloads that are there, by uid."""
         self._sent: list[_Sent] = []
         self._refusals: Counter[str] = Counter()
         """How often the release of Workloads was refused, by uid."""
+        self._failures: Counter[str] = Counter()
+        """How often it failed though it may work later."""
         self._seen: dict[str, int] = {}
         """When each waiting Workload was first seen, by uid."""
         self._row: Mapping[str, int] = {}
@@ -368,27 +379,40 @@ class Loop:
         """
         now = snapshot.now
         turn = turns(problem, self.plan)
+        # What may be tried again soon keeps its room meanwhile; what was refused does not.
+        refused = (uid for uid in self._shunned if self._refusals[uid] or self._failures[uid] > FAILURES)
         free = snapshot.releasable.copy()
-        free[[snapshot.row[uid] for uid in (*self._released, *self._shunned) if uid in snapshot.row]] = False
+        free[[snapshot.row[uid] for uid in (*self._released, *refused) if uid in snapshot.row]] = False
         free = free[problem.row]
         heads = hopeless_heads(problem, snapshot.request)
         admission = decode_admission(snapshot.request, problem)
 
+        fresh = self._fresh(problem, now)
+
         def fitting(releasable: Bools, honour: bool) -> list[Due]:
-            return dispatch(problem, admission, turn, releasable, heads, honour)
+            return dispatch(problem, admission, turn, releasable, heads, honour, fresh)
 
         dates = [until - now for until in self._shunned.values()]
         settled = self._settled(problem, turn, now, dates, free, lambda: [row for row, _ in fitting(free, False)])
         found = fitting(free & settled, snapshot.request.policy.preemption == pb.HONOUR)
         due: list[tuple[Item, Sequence[Reference]]]
         due = [
-            (snapshot.items[problem.row[row]], [snapshot.items[victim].workload for victim in victims])
+            (item, [snapshot.items[victim].workload for victim in victims])
             for row, victims in found
+            if (item := snapshot.items[problem.row[row]]).uid not in self._shunned
         ]
         waits = np.maximum(problem.release, turn.not_before)
         dates.append(int(waits.min(where=waits > 0, initial=NEVER)))
         pause = min((date for date in dates if date > 0), default=self._settings.idle_seconds * SECOND) / SECOND
         return due, min(pause, self._settings.idle_seconds)
+
+    def _fresh(self, problem: Problem, now: int) -> Bools:
+        """Which rows Kueue has had for so short a time that it may be about to admit them."""
+        ids = map(problem.ids.__getitem__, problem.row.tolist())
+        since = (self._sent_at.get(uid, self._seen.get(uid, now)) for uid in ids)
+        age = now - np.fromiter(since, np.int64, len(problem))
+        fresh: Bools = (problem.state != State.PENDING) & (age < FRESH)
+        return fresh
 
     def _settled(
         self,
@@ -461,6 +485,7 @@ class Loop:
         placement = self.plan.placements.get(item.uid) if self.plan else None
         planned = placement.start if placement else None
         self._released.add(item.uid)
+        self._sent_at[item.uid] = now
         self._sent.append(_Sent(item, result, now, room_since, planned, evicts, lost))
 
     def _ended(self) -> list[tuple[Item, ReleaseResult]]:
@@ -498,7 +523,9 @@ class Loop:
         if outcome not in (Release.DONE, Release.NOT_GATED):
             self._released.discard(item.uid)
             pause = SECOND
-            if outcome != Release.TRY_AGAIN:
+            if outcome == Release.TRY_AGAIN:
+                self._failures[item.uid] += 1
+            else:
                 pause = min(LONGEST_PAUSE, REFUSED_PAUSE * 4 ** min(9, self._refusals[item.uid]))
                 self._refusals[item.uid] += 1
             self._shunned[item.uid] = self._cluster.now() + pause
@@ -529,16 +556,19 @@ class Loop:
     def _remember(self, snapshot: Snapshot) -> None:
         there = {*snapshot.row, *(lost.item.uid for lost in snapshot.stranded)}
         self._released &= there
+        self._sent_at = {uid: at for uid, at in self._sent_at.items() if uid in there}
         if snapshot.row is not self._row:
             self._row = snapshot.row
             self._seen = dict(zip(self._row, map(self._seen.get, self._row, repeat(snapshot.now)), strict=True))
         self._shunned = {uid: until for uid, until in self._shunned.items() if until > snapshot.now}
         self._refusals = Counter({uid: count for uid, count in self._refusals.items() if uid in there})
+        self._failures = Counter({uid: count for uid, count in self._failures.items() if uid in there})
 
     def _clock_was_set(self, back: int) -> None:
         """Forget what is remembered by a clock that has been set back: all of it would be in the future for so long."""
         log.warning("the clock was set back", extra={"seconds": back / SECOND})
-        self._seen, self._row, self._shunned, self._stranded = {}, {}, {}, LetGo(self._settings.stranded_ms)
+        self._seen, self._row, self._sent_at, self._shunned = {}, {}, {}, {}
+        self._stranded = LetGo(self._settings.stranded_ms)
         self._asked, self._asked_at = None, 0
 
     def _room_since(self, snapshot: Snapshot) -> float | None:

@@ -13,7 +13,7 @@ from memory_cluster import START, MemoryCluster
 
 from scheduler.cluster import GATE, Reference, Release, ReleaseResult
 from scheduler.letgo import AT_ONCE
-from scheduler.loop import Loop
+from scheduler.loop import FRESH, Loop
 from scheduler.metrics import Metrics
 from scheduler.planner_client import Answer, InlinePlanner, PlannerUnavailable
 from scheduler.settings import HOUR, MINUTE, SECOND, Settings
@@ -299,6 +299,43 @@ def test_one_release_that_fails(cluster: MemoryCluster, answer: Any, reason: str
     assert cluster.released == ["good", "bad"]
 
 
+def test_room_is_kept_for_what_is_tried_again(cluster: MemoryCluster) -> None:
+    """A conflict costs urgent work a second, not its room; only if it fails time and again others take that."""
+    cluster.job("urgent", 4, deadline="2m", duration="1m")
+    cluster.job("long", 2, deadline="90d", duration="30d")
+    cluster.answers["urgent"] = ReleaseResult(Release.TRY_AGAIN, "conflict")
+    loop = Loop(cluster, InlinePlanner(solve), SETTINGS)
+    rounds(loop, cluster, 2.5)
+    assert cluster.released == []
+    cluster.answers.clear()
+    rounds(loop, cluster, 1.5)
+    assert cluster.released == ["urgent"]
+
+
+def test_room_is_not_kept_for_ever(cluster: MemoryCluster) -> None:
+    """What can never be released holds up nobody."""
+    cluster.job("urgent", 4, deadline="2m", duration="1m")
+    cluster.job("long", 2, deadline="90d", duration="30d")
+    cluster.answers["urgent"] = ReleaseResult(Release.TRY_AGAIN, "conflict")
+    rounds(Loop(cluster, InlinePlanner(solve), SETTINGS), cluster, 10)
+    assert cluster.released == ["long"]
+
+
+def test_what_hangs_takes_nobodys_choice(cluster: MemoryCluster) -> None:
+    """What was released may be admitted any moment for a few seconds, then it is thought to wait for others."""
+    cluster.job("job", 2)
+    loop = Loop(cluster, InlinePlanner(solve), SETTINGS)
+    rounds(loop, cluster, 2)
+    assert cluster.released == ["job"]
+    fresh = []
+    for _ in range(2):
+        step = loop.step()
+        problem = decode(step.snapshot.request)
+        fresh.append(loop._fresh(problem, step.snapshot.now).tolist())
+        cluster.time += FRESH
+    assert fresh == [[True], [False]]
+
+
 def test_refused_work_is_left_alone_for_a_while(cluster: MemoryCluster) -> None:
     """A release that was refused is tried again after 2 s, then less and less often, at last once a minute."""
     tries: list[str] = []
@@ -389,7 +426,9 @@ def test_releases_in_the_background() -> None:
     assert list(cluster.under_way) == ["first", "second", "elsewhere"]
     cluster.under_way.pop("first").set_result(ReleaseResult(Release.TRY_AGAIN, "busy"))
     rounds(loop, cluster, 0.5)
-    assert list(cluster.under_way) == ["second", "elsewhere", "third"]
+    assert list(cluster.under_way) == ["second", "elsewhere"]  # its room is kept
+    rounds(loop, cluster, 1)
+    assert list(cluster.under_way) == ["second", "elsewhere", "first"]
 
 
 def test_a_background_release_that_fails(caplog: pytest.LogCaptureFixture) -> None:
