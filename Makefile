@@ -5,6 +5,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# One more than there are cores: some tests wait for a clock.
+WORKERS = $(shell expr $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1) + 1)
 
 .PHONY: help
 help: ## show this list
@@ -29,13 +31,13 @@ demo: $(READY) ## the main job in under a minute: simulated cluster, real sideca
 
 .PHONY: test
 test: $(READY) ## all tests: fast ones first, then those on a real Kueue (built once into a cache folder)
-	@$(BIN)/python -m pytest -q -n auto --dist loadfile -m "not kueue and not long"
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile -m "not kueue and not long"
 	@$(BIN)/punctual cluster build
 	@$(BIN)/python -m pytest -v -m "kueue and not long"
 
 .PHONY: test-fast
 test-fast: $(READY) ## the fast tests only
-	@$(BIN)/python -m pytest -q -n auto --dist loadfile -m "not kueue and not long"
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile -m "not kueue and not long"
 
 .PHONY: test-long
 test-long: $(READY) ## the slow and statistical tests

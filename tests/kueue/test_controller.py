@@ -119,7 +119,7 @@ def test_killing_either_loses_nothing(team: Team, punctual: Punctual, observer: 
     """Killed midway and started again later: running work runs on, and all that waited runs, once, within the quota."""
     jobs = [f"job-{number}" for number in range(4)]
     for job in jobs:
-        team.job(job, gpus=2, run_for=4, annotations=wishes(30, 4))
+        team.job(job, gpus=2, run_for=2, annotations=wishes(30, 2))
     wait_for(lambda: sum(observer.run(team.name, job).running > 0 for job in jobs) == 2, "the first pair to run")
     punctual.kill(victim)
     try:

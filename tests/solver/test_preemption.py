@@ -123,7 +123,7 @@ def ask(nodes, asker, queue, pod_sets):
     return mode, level, gone, (kernels, choice, expected)
 
 
-@rule(max_examples=300)
+@rule(max_examples=150)
 @given(worlds(), requests())
 def test_victims_are_those_of_the_rules(world, pod_sets):
     """Mode, flavors, pods, victims of each request are those of the rules, and all that is in use stays in use."""

@@ -326,9 +326,9 @@ def test_a_deadline_brings_the_plan_in_time(planner: PlannerStub, endless: Endle
     """Solving ends early enough before the call's deadline to verify and send what there is, whatever the budget."""
     asked = request()
     asked.budget.wall_ms = 3_600_000
-    assert planner.Plan(asked, timeout=8).plan.workload
+    assert planner.Plan(asked, timeout=4).plan.workload
     assert endless.stopped.is_set()
-    assert 0 < endless.budgets[0].wall_ms <= 8_000
+    assert 0 < endless.budgets[0].wall_ms <= 4_000
 
 
 def test_too_many_calls_are_refused(server: Server, planner: PlannerStub, endless: Endless) -> None:
@@ -341,7 +341,7 @@ def test_too_many_calls_are_refused(server: Server, planner: PlannerStub, endles
     assert "--max-concurrent" in message
     server.service.hurry()
     assert all(call.result(30).final for call in running)
-    assert planner.Plan(request(), timeout=8).final
+    assert planner.Plan(request(), timeout=4).final
 
 
 def test_a_call_that_waited_gets_its_turn(server: Server, planner: PlannerStub, endless: Endless) -> None:
