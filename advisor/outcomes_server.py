@@ -5,7 +5,6 @@ Callers send tokens, so on an address that others can reach it speaks TLS or doe
 
 from __future__ import annotations
 
-import ssl
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from grpc_reflection.v1alpha import reflection
 from advisor.api import outcomes_pb2 as pb
 from advisor.api import outcomes_pb2_grpc as rpc
 from advisor.outcomes_service import Service
+from solver.listening import CannotListen, credentials, listen
 
 SERVICE = pb.DESCRIPTOR.services_by_name["Outcomes"].full_name
 
@@ -27,10 +27,6 @@ GRACE = 10.0
 """Seconds that calls under way get when it stops."""
 
 _OWN = ("unix:", "127.", "localhost:", "[::1]:")
-
-
-class CannotListen(ValueError):
-    """An address or certificate that cannot be listened with: what is wrong with it, and what to do."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +62,8 @@ class Server:
     """
 
     def __init__(self, options: Options, service: Service) -> None:
-        credentials = _credentials(options)
-        if credentials is None and not options.listen.startswith(_OWN):
+        own = credentials(options.certificate, options.key, options.client_ca)
+        if own is None and not options.listen.startswith(_OWN):
             raise CannotListen(
                 f"{options.listen} can be reached by others, and tokens would pass in the clear: "
                 "give --tls-cert and --tls-key, or listen on a socket or 127.0.0.1"
@@ -81,7 +77,7 @@ class Server:
         self._health = health.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server)
-        self.address = _listen(self._server, options.listen, credentials)
+        self.address = listen(self._server, options.listen, own)
         """Where it listens, its port filled in."""
 
     def start(self) -> None:
@@ -94,36 +90,3 @@ class Server:
         """Take no more calls, and end when those under way have ended or the grace is over."""
         self._health.enter_graceful_shutdown()
         self._server.stop(grace).wait()
-
-
-def _credentials(options: Options) -> grpc.ServerCredentials | None:
-    if options.certificate is None or options.key is None:
-        return None
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    try:  # gRPC would only say that the address cannot be listened on
-        context.load_cert_chain(options.certificate, options.key, password=lambda: "")
-        if options.client_ca is not None:
-            context.load_verify_locations(options.client_ca)
-        pair = options.key.read_bytes(), options.certificate.read_bytes()
-        ca = options.client_ca.read_bytes() if options.client_ca else None
-    except (OSError, ValueError) as error:  # SSLError is an OSError
-        files = ", ".join(str(file) for file in (options.certificate, options.key, options.client_ca) if file)
-        raise CannotListen(f"cannot use {files}: {error}") from None
-    return grpc.ssl_server_credentials([pair], ca, require_client_auth=ca is not None)
-
-
-def _listen(server: grpc.Server, address: str, credentials: grpc.ServerCredentials | None) -> str:
-    """Listen on an address; the same with its port filled in."""
-    host, _, port = address.rpartition(":")
-    if not address.startswith("unix:") and not (host and port.isdecimal() and int(port) <= 65535):
-        raise CannotListen(f"{address!r} is no address: write unix:///path/to/socket or host:port")
-    try:
-        if credentials is None:
-            bound = server.add_insecure_port(address)
-        else:
-            bound = server.add_secure_port(address, credentials)
-    except RuntimeError:
-        raise CannotListen(
-            f"cannot listen on {address}: it is taken, not an address of this machine, or forbidden"
-        ) from None
-    return address if address.startswith("unix:") else f"{host}:{bound}"

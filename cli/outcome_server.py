@@ -49,9 +49,10 @@ def outcome_server(
         raise fail("--tls-cert and --tls-key belong together", USAGE)
     if client_ca is not None and tls_cert is None:
         raise fail("--client-ca needs --tls-cert and --tls-key: without TLS no client can show a certificate", USAGE)
-    from advisor.outcomes_server import CannotListen, Options, Server
+    from advisor.outcomes_server import Options, Server
     from advisor.outcomes_service import Service
     from scheduler.apiserver import NoCluster, connect
+    from solver.listening import CannotListen
 
     configure(log_format or (LogFormat.TEXT if sys.stderr.isatty() else LogFormat.JSON))
     told = threading.Event()

@@ -102,7 +102,8 @@ def solver(
 
 def _serve(options: Options) -> None:
     """Serve until told to stop."""
-    from solver.server import CannotListen, Server
+    from solver.listening import CannotListen
+    from solver.server import Server
 
     told = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

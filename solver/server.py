@@ -5,10 +5,6 @@ A message that is too large is refused by gRPC itself before it is parsed (RESOU
 
 from __future__ import annotations
 
-import os
-import socket
-import ssl
-import stat
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -20,6 +16,7 @@ from grpc_reflection.v1alpha import reflection
 
 from solver.api import planner_pb2 as pb
 from solver.api import planner_pb2_grpc as rpc
+from solver.listening import credentials, listen
 from solver.planner import warm_up, warm_up_repair
 from solver.service import Service
 
@@ -56,10 +53,6 @@ class Options:
     grace: float = 20.0
 
 
-class CannotListen(ValueError):
-    """An address or certificate that cannot be listened with: what is wrong with it, and what to do."""
-
-
 class Server:
     """A gRPC server with the Planner service, health and reflection.
 
@@ -90,8 +83,8 @@ class Server:
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, self._server)
-        credentials = _credentials(options)
-        self.addresses = tuple(_listen(self._server, address, credentials) for address in options.listen)
+        own = credentials(options.certificate, options.key, options.client_ca)
+        self.addresses = tuple(listen(self._server, address, own) for address in options.listen)
         """Where it listens, ports filled in."""
 
     def start(self) -> None:
@@ -122,67 +115,3 @@ class Server:
     def _say(self, status: health_pb2.HealthCheckResponse.ServingStatus) -> None:
         for name in ("", SERVICE):
             self._health.set(name, status)
-
-
-def _credentials(options: Options) -> grpc.ServerCredentials | None:
-    if options.certificate is None or options.key is None:
-        return None
-    _check_tls(options.certificate, options.key, options.client_ca)
-    pair = options.key.read_bytes(), options.certificate.read_bytes()
-    ca = options.client_ca.read_bytes() if options.client_ca else None
-    return grpc.ssl_server_credentials([pair], ca, require_client_auth=ca is not None)
-
-
-def _check_tls(certificate: Path, key: Path, client_ca: Path | None) -> None:
-    """What gRPC says of files it cannot use is that the address cannot be listened on."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    try:
-        context.load_cert_chain(certificate, key, password=lambda: "")  # nobody is there to be asked for one
-    except (ssl.SSLError, ValueError) as error:
-        raise CannotListen(f"certificate {certificate} and key {key} cannot be used: {error}") from None
-    try:
-        if client_ca is not None:
-            context.load_verify_locations(client_ca)
-    except ssl.SSLError as error:
-        raise CannotListen(f"client CA {client_ca} cannot be used: {error}") from None
-
-
-def _listen(server: grpc.Server, address: str, credentials: grpc.ServerCredentials | None) -> str:
-    """Listen on an address; the same with its port filled in."""
-    if address.startswith("unix:"):
-        _check_socket(Path(address.removeprefix("unix:").removeprefix("//")))
-        host = ""
-    else:
-        host, _, port = address.rpartition(":")
-        if not host or not port.isdecimal() or int(port) > 65535:
-            raise CannotListen(f"{address!r} is no address: write unix:///path/to/socket or host:port")
-    try:
-        if credentials is None:
-            port_taken = server.add_insecure_port(address)
-        else:
-            port_taken = server.add_secure_port(address, credentials)
-    except RuntimeError:
-        raise CannotListen(
-            f"cannot listen on {address}: it is taken, not an address of this machine, or forbidden"
-        ) from None
-    return f"{host}:{port_taken}" if host else address
-
-
-def _check_socket(path: Path) -> None:
-    """What gRPC says less clearly, or not at all: it would take the socket away from a server that still listens."""
-    if len(os.fsencode(path)) > 107:
-        raise CannotListen(f"{path} is longer than the 107 bytes that the path of a socket may have")
-    if not path.parent.is_dir():
-        raise CannotListen(f"{path.parent} is no directory: create it, or choose another path")
-    if not os.access(path.parent, os.W_OK):
-        raise CannotListen(f"{path.parent} cannot be written to")
-    if not path.exists():
-        return
-    if not stat.S_ISSOCK(path.stat().st_mode):
-        raise CannotListen(f"{path} exists and is no socket")
-    with socket.socket(socket.AF_UNIX) as probe:
-        try:
-            probe.connect(str(path))
-        except OSError:
-            return  # left behind by a server that is gone
-    raise CannotListen(f"another server listens on {path}")

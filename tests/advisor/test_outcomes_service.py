@@ -14,8 +14,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from advisor.api import outcomes_pb2 as pb
 from advisor.api import outcomes_pb2_grpc as rpc
-from advisor.outcomes_server import CannotListen, Options, Server
+from advisor.outcomes_server import Options, Server
 from advisor.outcomes_service import Service
+from solver.listening import CannotListen
 from tests.advisor.fake_verdicts import JOBS, Verdicts
 from tests.scheduler.fake_apiserver import Refusal
 
@@ -157,7 +158,7 @@ def test_it_says_that_it_serves(server: Server) -> None:
         ("gpu-1:50052", "tokens would pass in the clear"),
         ("127.0.0.1:x", "is no address"),
         ("127.0.0.1:99999", "is no address"),
-        ("unix:///no/such/folder/socket", "cannot listen on"),
+        ("unix:///no/such/folder/socket", "is no directory"),
     ],
 )
 def test_where_it_does_not_listen(cluster: Verdicts, listen: str, said: str) -> None:
@@ -166,10 +167,20 @@ def test_where_it_does_not_listen(cluster: Verdicts, listen: str, said: str) -> 
         Server(Options(listen), Service(cluster.api()))
 
 
+def test_a_socket_of_another_stays_its_own(cluster: Verdicts, tmp_path: Path) -> None:
+    """Who listens on a socket already goes on doing so, and the second one is told."""
+    options = Options(f"unix://{tmp_path}/socket")
+    first = Server(options, Service(cluster.api()))
+    first.start()
+    with pytest.raises(CannotListen, match="another server listens"):
+        Server(options, Service(cluster.api()))
+    first.stop()
+
+
 def test_a_certificate_that_is_none_is_told(cluster: Verdicts, tmp_path: Path) -> None:
     """With its file."""
     (tmp_path / "crt").write_text("none")
-    with pytest.raises(CannotListen, match=r"cannot use .*crt"):
+    with pytest.raises(CannotListen, match=r"crt .*cannot be used"):
         Server(Options("0.0.0.0:0", tmp_path / "crt", tmp_path / "crt"), Service(cluster.api()))
 
 

@@ -135,7 +135,10 @@ def as_shown(address: str, crt: Path, folder: Path) -> None:
         (["--listen", "0.0.0.0:0"], "0.0.0.0:0 can be reached by others, and tokens would pass in the clear"),
         (["--tls-cert", "x"], "--tls-cert and --tls-key belong together"),
         (["--client-ca", "x"], "--client-ca needs --tls-cert and --tls-key"),
-        (["--listen", "0.0.0.0:0", "--tls-cert", "/no", "--tls-key", "/no"], "cannot use /no, /no: "),
+        (
+            ["--listen", "0.0.0.0:0", "--tls-cert", "/no", "--tls-key", "/no"],
+            "certificate /no and key /no cannot be used",
+        ),
         (["--kubeconfig", "/no"], "no cluster to talk to"),
     ],
 )

@@ -30,9 +30,10 @@ from solver import service as service_module
 from solver.api import planner_pb2 as pb
 from solver.api.planner_pb2_grpc import PlannerStub
 from solver.buckets import Flag
+from solver.listening import CannotListen
 from solver.plan import Plan
 from solver.problem import Problem
-from solver.server import CannotListen, Options, Server
+from solver.server import Options, Server
 from solver.sidecar import SidecarFailed, sidecar
 from solver.verify import verify
 
