@@ -65,8 +65,7 @@ def turns(problem: Problem, plan: PlanInForce | None) -> Turns:
     not_before = np.zeros(n, dtype=np.int64)
     if plan is not None and n:
         planned = plan.columns
-        ids = map(problem.ids.__getitem__, problem.row.tolist())
-        place = np.fromiter(map(planned.place.get, ids, repeat(-1)), np.int64, n)
+        place = np.fromiter(map(planned.place.get, problem.row_ids(), repeat(-1)), np.int64, n)
         known = place >= 0
         place = place[known]
         rank[known] = planned.rank[place]

@@ -184,10 +184,8 @@ class Loop:
         self._snapshotter = Snapshotter(self._settings, recorder.estimates if recorder else None)
         self._news = News(cluster, self._settings)
         self._outcomes = Outcomes(self._metrics, self._settings, self._snapshotter.finished)
-        self._released: set[str] = set()
-        """Uids of Workloads that we have released, or are releasing, as long as the cluster may not show it."""
-        self._sent_at: dict[str, int] = {}
-        """When we released Workloads that are there, by uid."""
+        self._released: dict[str, int] = {}
+        """When we released Workloads, or began to, by uid; as long as they are there: the cluster may not show it."""
         self._sent: list[_Sent] = []
         self._refusals: Counter[str] = Counter()
         """How often the release of Workloads was refused, by uid."""
@@ -386,7 +384,6 @@ class Loop:
         free = free[problem.row]
         heads = hopeless_heads(problem, snapshot.request)
         admission = decode_admission(snapshot.request, problem)
-
         fresh = self._fresh(problem, now)
 
         def fitting(releasable: Bools, honour: bool) -> list[Due]:
@@ -408,8 +405,7 @@ class Loop:
 
     def _fresh(self, problem: Problem, now: int) -> Bools:
         """Which rows Kueue has had for so short a time that it may be about to admit them."""
-        ids = map(problem.ids.__getitem__, problem.row.tolist())
-        since = (self._sent_at.get(uid, self._seen.get(uid, now)) for uid in ids)
+        since = (self._released.get(uid, self._seen.get(uid, now)) for uid in problem.row_ids())
         age = now - np.fromiter(since, np.int64, len(problem))
         fresh: Bools = (problem.state != State.PENDING) & (age < FRESH)
         return fresh
@@ -438,8 +434,7 @@ class Loop:
         """
         settle = self._settings.settle_ms
         wait = max(settle, self._settings.newcomer_wait_ms)
-        ids = map(problem.ids.__getitem__, problem.row.tolist())
-        age = now - np.fromiter(map(self._seen.get, ids, repeat(now)), np.int64, len(problem))
+        age = now - np.fromiter(map(self._seen.get, problem.row_ids(), repeat(now)), np.int64, len(problem))
         known, rival = turn.start >= 0, (problem.state == State.PENDING) & (problem.release <= 0)
         young, unknown = rival & (age < settle), rival & ~known & (not self._planner_away)
         root = problem.tree.root[problem.options.node[problem.pair]]
@@ -484,8 +479,7 @@ class Loop:
             result.set_result(self._release_one(item))
         placement = self.plan.placements.get(item.uid) if self.plan else None
         planned = placement.start if placement else None
-        self._released.add(item.uid)
-        self._sent_at[item.uid] = now
+        self._released[item.uid] = now
         self._sent.append(_Sent(item, result, now, room_since, planned, evicts, lost))
 
     def _ended(self) -> list[tuple[Item, ReleaseResult]]:
@@ -521,7 +515,7 @@ class Loop:
             latency = result.sent - sent.room_since
             self._metrics.release_latency(latency)
         if outcome not in (Release.DONE, Release.NOT_GATED):
-            self._released.discard(item.uid)
+            self._released.pop(item.uid, None)
             pause = SECOND
             if outcome == Release.TRY_AGAIN:
                 self._failures[item.uid] += 1
@@ -555,8 +549,7 @@ class Loop:
 
     def _remember(self, snapshot: Snapshot) -> None:
         there = {*snapshot.row, *(lost.item.uid for lost in snapshot.stranded)}
-        self._released &= there
-        self._sent_at = {uid: at for uid, at in self._sent_at.items() if uid in there}
+        self._released = {uid: at for uid, at in self._released.items() if uid in there}
         if snapshot.row is not self._row:
             self._row = snapshot.row
             self._seen = dict(zip(self._row, map(self._seen.get, self._row, repeat(snapshot.now)), strict=True))
@@ -567,8 +560,8 @@ class Loop:
     def _clock_was_set(self, back: int) -> None:
         """Forget what is remembered by a clock that has been set back: all of it would be in the future for so long."""
         log.warning("the clock was set back", extra={"seconds": back / SECOND})
-        self._seen, self._row, self._sent_at, self._shunned = {}, {}, {}, {}
-        self._stranded = LetGo(self._settings.stranded_ms)
+        self._seen, self._row, self._shunned, self._stranded = {}, {}, {}, LetGo(self._settings.stranded_ms)
+        self._released = {uid: at - back for uid, at in self._released.items()}
         self._asked, self._asked_at = None, 0
 
     def _room_since(self, snapshot: Snapshot) -> float | None:

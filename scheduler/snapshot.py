@@ -69,7 +69,6 @@ class Snapshotter:
         """Version of the estimates that the verdicts rest on."""
         self._reader = QueueReader()
         self._works = Works(estimates)
-        self._queues: Queues | None = None
         self._released: frozenset[str] = frozenset()
         self._lines: dict[str, Line] = {}
         """What a plan or an owner has to know of, by key of its Workload."""
@@ -94,7 +93,7 @@ class Snapshotter:
         for key in dirty:
             self._judge(key, queues)
         table = self._table
-        if table is None or dirty or table.leads != leads or table.queues is not queues:
+        if dirty or table is None or not table.serves(queues, self.settings, leads):
             lines = [line for _, line in sorted(self._lines.items())]
             table = self._table = Table(queues, self.settings, leads, lines)
         if changed:
@@ -123,8 +122,8 @@ class Snapshotter:
     def _doubtful(self, queues: Queues, released: frozenset[str]) -> set[str]:
         """Keys of Workloads on which the verdict may have changed though they have not."""
         heard = self._heard if self._estimates is None else self._estimates.version
-        if queues is not self._queues or heard != self._heard:
-            self._queues, self._heard, self._released = queues, heard, released
+        if self._table is None or queues is not self._table.queues or heard != self._heard:
+            self._heard, self._released = heard, released
             return {*self._works.by_key}
         moved, self._released = self._released ^ released, released
         return {self._works.key[uid] for uid in moved if uid in self._works.key}

@@ -100,6 +100,10 @@ class Table:
         ]
         self._request = self._lasting(rows)
 
+    def serves(self, queues: Queues, settings: Settings, leads: Mapping[str, int]) -> bool:
+        """Whether it is still right, as long as no line has changed."""
+        return queues is self.queues and settings is self._settings and leads == self.leads
+
     def request(self, now: int) -> tuple[pb.PlanRequest, list[Complaint]]:
         """The request at an instant; and about whom nobody can say how much longer they run."""
         amiss = []

@@ -15,6 +15,7 @@ import numpy as np
 from numba import njit
 
 from solver.buckets import POLL, Flag, Rows
+from solver.heap import pop, push
 from solver.problem import NEVER
 from solver.quota import Int32s, Int64s
 from solver.slots import Held, Needs, Slots, distance, hold, room
@@ -48,7 +49,8 @@ def start_in_order(
     waiting = 0
     while begun < len(held.slot) and held.start[begun] <= 0:
         hold(slots, use, held.slot[begun], held.amount[begun])
-        waiting = _push(ends, holder, waiting, held.end[begun], -1 - begun)
+        push(ends, holder, waiting, held.end[begun], -1 - begun)
+        waiting += 1
         begun += 1
     ahead_at, ahead = _ahead(slots, held, begun)
     next_ahead = 0
@@ -65,10 +67,13 @@ def start_in_order(
             # What has begun, and then what has ended: time may have jumped over both.
             while begun < len(held.slot) and held.start[begun] <= now:
                 hold(slots, use, held.slot[begun], held.amount[begun])
-                waiting = _push(ends, holder, waiting, held.end[begun], -1 - begun)
+                push(ends, holder, waiting, held.end[begun], -1 - begun)
+                waiting += 1
                 begun += 1
             while waiting > 0 and ends[0] <= now:
-                waiting = _pop(ends, holder, waiting, slots, needs, held, option, use)
+                _give_back(holder[0], slots, needs, held, option, use)
+                waiting -= 1
+                pop(ends, holder, waiting)
             while next_ahead < len(ahead_at) and ahead_at[next_ahead] <= now:
                 next_ahead += 1
             chosen, clear, end = -1, False, now
@@ -90,7 +95,8 @@ def start_in_order(
                 start[row], option[row] = now, chosen
                 for k in range(needs.first[chosen], needs.first[chosen + 1]):
                     hold(slots, use, needs.slot[k], needs.amount[k])
-                waiting = _push(ends, holder, waiting, int(end), row)
+                push(ends, holder, waiting, int(end), row)
+                waiting += 1
                 for a in range(next_ahead, len(ahead_at)):
                     if ahead_at[a] >= end:
                         break
@@ -143,44 +149,10 @@ def _ahead(slots: Slots, held: Held, begun: int) -> tuple[Int64s, Int64s]:
 
 
 @njit(cache=True, nogil=True)
-def _push(ends: Int64s, holder: Int64s, size: int, end: int, who: int) -> int:
-    """Add to the heap of ends; its new size."""
-    at = size
-    while at > 0 and ends[(at - 1) // 2] > end:
-        ends[at], holder[at] = ends[(at - 1) // 2], holder[(at - 1) // 2]
-        at = (at - 1) // 2
-    ends[at], holder[at] = end, who
-    return size + 1
-
-
-@njit(cache=True, nogil=True)
-def _pop(
-    ends: Int64s,
-    holder: Int64s,
-    size: int,
-    slots: Slots,
-    needs: Needs,
-    held: Held,
-    option: Int32s,
-    use: Int64s,
-) -> int:
-    """Give back what the first of the heap holds (a row, or −1 − an entry of ``held``); the heap's new size."""
-    who = holder[0]
+def _give_back(who: int, slots: Slots, needs: Needs, held: Held, option: Int32s, use: Int64s) -> None:
+    """Give back what somebody holds: a row, or −1 − an entry of ``held``."""
     if who < 0:
         hold(slots, use, held.slot[-1 - who], -held.amount[-1 - who])
     else:
         for k in range(needs.first[option[who]], needs.first[option[who] + 1]):
             hold(slots, use, needs.slot[k], -needs.amount[k])
-    size -= 1
-    end, moved = ends[size], holder[size]
-    at = 0
-    while 2 * at + 1 < size:
-        child = 2 * at + 1
-        if child + 1 < size and ends[child + 1] < ends[child]:
-            child += 1
-        if ends[child] >= end:
-            break
-        ends[at], holder[at] = ends[child], holder[child]
-        at = child
-    ends[at], holder[at] = end, moved
-    return size

@@ -6,6 +6,7 @@ problem is what :mod:`solver.decode` read from a request, checked.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
@@ -145,6 +146,10 @@ class Problem:
     def __len__(self) -> int:
         """Number of rows to place."""
         return len(self.row)
+
+    def row_ids(self) -> Iterator[str]:
+        """Of the rows to place, in their order: the ids of their workloads."""
+        return map(self.ids.__getitem__, self.row.tolist())
 
     def length(self, option: Int32s) -> Int64s:
         """How long each row holds what it takes with an option: ``int64 [n]``, lead and duration."""

@@ -20,6 +20,7 @@ import numpy as np
 from numba import njit
 
 from solver.buckets import Flag
+from solver.heap import pop, push
 from solver.problem import NEVER, Float64s
 from solver.quota import UNLIMITED, Bools, Int64s, inner
 from solver.schedule import Scheduler
@@ -224,31 +225,6 @@ def _change(grid: Grid, option: int, start: int, end: int, sign: int) -> None:
     _add(grid, option, at, end, sign)
 
 
-@inner
-def _push(ends: Int64s, holder: Int64s, size: int, end: int, who: int) -> None:
-    """Add to a heap of ends that has ``size`` others."""
-    at = size
-    while at > 0 and ends[(at - 1) // 2] > end:
-        ends[at], holder[at] = ends[(at - 1) // 2], holder[(at - 1) // 2]
-        at = (at - 1) // 2
-    ends[at], holder[at] = end, who
-
-
-@inner
-def _pop(ends: Int64s, holder: Int64s, size: int) -> None:
-    """Take the first out of a heap of ends that then has ``size`` others."""
-    end, at = ends[size], 0
-    while 2 * at + 1 < size:
-        child = 2 * at + 1
-        if child + 1 < size and ends[child + 1] < ends[child]:
-            child += 1
-        if ends[child] >= end:
-            break
-        ends[at], holder[at] = ends[child], holder[child]
-        at = child
-    ends[at], holder[at] = end, holder[size]
-
-
 @njit(cache=True, nogil=True)
 def play(
     grid: Grid,
@@ -288,7 +264,7 @@ def play(
     while True:
         while begun < len(held_slot) and held_start[begun] <= now:
             _hold(grid, at, held_slot[begun], held_amount[begun])
-            _push(ends, holder, waiting, held_end[begun], -1 - begun)
+            push(ends, holder, waiting, held_end[begun], -1 - begun)
             waiting += 1
             begun += 1
         while waiting > 0 and ends[0] <= now:
@@ -299,7 +275,7 @@ def play(
                 for k in range(grid.first[option[who]], grid.first[option[who] + 1]):
                     _hold(grid, at, grid.slot[k], -grid.amount[k])
             waiting -= 1
-            _pop(ends, holder, waiting)
+            pop(ends, holder, waiting)
         while coming < len(ahead.time) and ahead.time[coming] <= now:
             coming += 1
         while position < len(order) and start[order[position]] <= now:
@@ -322,7 +298,7 @@ def play(
                 _hold(grid, at, grid.slot[k], grid.amount[k])
             if coming < len(ahead.time):
                 _add(ahead, chosen, coming, end, PUT)
-            _push(ends, holder, waiting, end, row)
+            push(ends, holder, waiting, end, row)
             waiting += 1
         following = np.int64(NEVER)
         if begun < len(held_slot):

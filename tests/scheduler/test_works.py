@@ -78,6 +78,16 @@ def test_who_follows_sees_what_a_newcomer_sees(steps: list[tuple[str, str]]) -> 
         assert {item.uid for item in seen.items} <= follower.works.keys()
 
 
+def test_other_settings_count_without_any_work() -> None:
+    """Which queues are left to Kueue goes by the settings of the moment, also while nothing waits."""
+    cluster = MemoryCluster()
+    cluster.queue(admissionScope={"admissionMode": "UsageBasedAdmissionFairSharing"})
+    follower = Snapshotter(Settings())
+    assert set(follower.take(cluster).unsupported) == {"cq"}
+    follower.settings = Settings(managed_label="example.com/another")
+    assert follower.take(cluster).unsupported == {}
+
+
 def change(cluster: MemoryCluster, step: str, name: str, settings: Settings, released: set[str]) -> Settings:
     """Change something, if it is there to be changed."""
     try:
